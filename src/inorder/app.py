@@ -56,7 +56,7 @@ from inorder.operate import doctor, status
 from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
 from inorder.operate.flow import Flow, flow_of
 from inorder.operate.journals import JournalLookup
-from inorder.operate.key_lookup import DatabaseHops, KeyLookup
+from inorder.operate.key_lookup import Before, DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.roles import PREFIX, granted_layouts, roles_sql
 from inorder.operate.running import OwnerTimes, job_figures, relay_figures
@@ -418,7 +418,9 @@ class App:
         """The flow of events at a glance, read now."""
         return flow_of(self._read_now({**self.checks(), **self.parts()}))
 
-    def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
+    def trace_key(
+        self, key: str, *, topic: str | None = None, everywhere: bool = False, before: Before | None = None
+    ) -> KeyTrace:
         """What each hop has of a key; see `KeyLookup.trace`."""
         stored = None
         if self.settings.database.url is not None:
@@ -439,8 +441,9 @@ class App:
             self.table_mappings,
             self.journal_topics,
             lambda: self.journal_store,
+            self.settings.relay.sent_id_header,
         )
-        return lookup.trace(key, topic=topic, everywhere=everywhere)
+        return lookup.trace(key, topic=topic, everywhere=everywhere, before=before)
 
     def examine(self) -> list[doctor.Check]:
         """Every check of the doctor."""

@@ -66,17 +66,25 @@ def follow(
     everywhere: Annotated[
         bool, typer.Option("--all-partitions", help="Look beyond the partition that the key belongs to.")
     ] = False,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC:PARTITION:OFFSET", help="With --json: the events before this record."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Follow one key through outbox, topic, table and journal, and print where it is held up.
 
-    It reads the key's partition from its beginning, and changes nothing. Exit 4 where a hop could not be read.
+    It reads the key's partition from its beginning, and changes nothing. With --json it prints every event
+    in order too, up to 50 of a partition, with its times and what became of it at each hop; repeats and gaps
+    are marked. Exit 4 where a hop could not be read.
     """
     from inorder.operate.fields import trace_fields
+    from inorder.operate.key_lookup import Before
     from inorder.operate.key_trace import findings, summary
 
     with open_app(config) as app:
-        trace = app.trace_key(key, topic=topic, everywhere=everywhere)
+        place = None if before is None else Before.parse(before)
+        trace = app.trace_key(key, topic=topic, everywhere=everywhere, before=place)
     found = findings(trace)
     if as_json:
         show_json(trace_fields(trace))

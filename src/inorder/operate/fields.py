@@ -12,7 +12,8 @@ from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.service import Lag
 from inorder.model.errors import ConfigurationError
 from inorder.operate.actions import Action, Outcome
-from inorder.operate.key_trace import KeyTrace, TableHop, findings, is_known, summary
+from inorder.operate.key_timeline import timeline
+from inorder.operate.key_trace import KeyTrace, TableHop, TopicHop, findings, is_known, summary
 from inorder.pipeline.stores.ports import LetterGroup, LetterPosition, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
 from inorder.relay.stores.ports import MissingEvent
@@ -109,7 +110,9 @@ def trace_fields(trace: KeyTrace) -> dict[str, Any]:
     found = findings(trace)
     return {
         **asdict(trace),
+        "topics": [_topic_fields(topic) for topic in trace.topics],
         "tables": [_table_fields(table) for table in trace.tables],
+        "events": [asdict(each) for each in timeline(trace)],
         "findings": [asdict(each) for each in found],
         "has_arrived": not found,
         "is_known": is_known(trace),
@@ -119,7 +122,15 @@ def trace_fields(trace: KeyTrace) -> dict[str, Any]:
 
 def _table_fields(table: TableHop) -> dict[str, Any]:
     due = [{"topic": topic, "partition": number, "offset": at} for (topic, number), at in table.due.items()]
-    return {**asdict(table), "due": due}
+    fields = {**asdict(table), "due": due}
+    del fields["generations"]
+    return fields
+
+
+def _topic_fields(topic: TopicHop) -> dict[str, Any]:
+    """`before` names the next page, where there are older records."""
+    first = topic.shown[0].offset if topic.older and topic.shown else None
+    return {**asdict(topic), "before": None if first is None else f"{topic.topic}:{topic.partition}:{first}"}
 
 
 def action_fields(action: Action) -> dict[str, Any]:

@@ -7,21 +7,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from inorder.database import sql
 from inorder.database.database import Database, moment, written_at
 from inorder.database.sql import quoted_table
-from inorder.journal.action import Mark
-from inorder.journal.codec import action_of
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.opening import JournalStore
-from inorder.journal.stores.ports import LogRecord, Window
+from inorder.journal.stores.ports import Window
 from inorder.kafka.admin import Cluster
 from inorder.model.deadline import Deadline
 from inorder.model.errors import ConfigurationError, DamagedRecordError, InorderError, RejectedError
 from inorder.model.journal import Key
 from inorder.model.partitioning import Extent, Partitioner, partition_of
+from inorder.operate.key_timeline import KeyScan
 from inorder.operate.key_trace import (
     JournalHop,
     KeyTrace,
@@ -47,8 +47,8 @@ from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
 T = TypeVar("T")
 
-NEWEST = 10
-"""Records of a topic that are shown; the others are counted."""
+NEWEST = 50
+"""Records of a partition that are shown; the others are counted, and come page by page."""
 MOST_KEYLESS = 1_000
 """Dead letters without a Kafka key that are searched: only their values say which row they are of."""
 SILENT_SECONDS = 30.0
@@ -61,6 +61,22 @@ class _Carrier(NamedTuple):
     name: str
     generation: int
     is_journal: bool
+
+
+class Before(NamedTuple):
+    """Where a page of older records ends: an offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Before:
+        """From `TOPIC:PARTITION:OFFSET`, as the page before it names it."""
+        topic, *numbers = text.rsplit(":", 2)
+        if not topic or len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
+            raise ConfigurationError(f"{text!r} is not a place in a topic.", hint="It is TOPIC:PARTITION:OFFSET.")
+        return cls(topic, int(numbers[0]), int(numbers[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +105,29 @@ class KeyLookup:
     mappings: Callable[[], list[TableMapping]]
     journal_topics: Callable[[], tuple[str, ...]]
     journal_store: Callable[[], JournalStore]
+    id_header: str = ""
+    """The header with the id of the outbox row; empty for none."""
 
-    def trace(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
+    def trace(
+        self, key: str, *, topic: str | None = None, everywhere: bool = False, before: Before | None = None
+    ) -> KeyTrace:
         """What each hop knows of a key; a hop that cannot be read is listed in `unseen`.
 
         Topics are those of the tables, of the key's rows in the outbox, and of the journals; or `topic` alone. Records
-        are looked for in the partition that the key belongs to, or `everywhere`.
+        are looked for in the partition that the key belongs to, or `everywhere`. The newest records of a partition are
+        shown; of one the last ones `before` an offset.
         """
-        return _Tracing(self, key, topic, everywhere).trace()
+        return _Tracing(self, key, topic, everywhere, before).trace()
 
 
 class _Tracing:
-    def __init__(self, parts: KeyLookup, key: str, topic: str | None, everywhere: bool) -> None:
+    def __init__(self, parts: KeyLookup, key: str, topic: str | None, everywhere: bool, before: Before | None) -> None:
         self._parts = parts
         self._key = key
         self._bytes = key.encode()
         self._topic = topic
         self._everywhere = everywhere
+        self._before = before
         self._unseen: dict[str, str] = {}
         self._values: dict[tuple[str, int], bytes | None] = {}
         """Of the newest record of the key in each partition."""
@@ -117,6 +139,7 @@ class _Tracing:
         tables = (self._read("tables", lambda: list(self._tables(stored, topics))) if stored else None) or []
         journals = self._read("journals", lambda: list(self._journals(topics))) or []
         paused = (self._read("pauses", lambda: self._paused(stored, outbox, topics, tables)) if stored else None) or ()
+        written = (self._read("outbox", lambda: self._written(stored, topics)) if stored else None) or {}
         known = {journal.topic for journal in journals}
         return KeyTrace(
             self._key,
@@ -126,6 +149,7 @@ class _Tracing:
             tuple(journals),
             self._unseen,
             paused,
+            written,
         )
 
     def _read(self, hop: str, read: Callable[[], T]) -> T | None:
@@ -145,7 +169,10 @@ class _Tracing:
         )
         wanted = {"key": self._bytes} if self._topic is None else {"key": self._bytes, "topic": self._topic}
         exceeded = stored.admin.exceeded_rows(**wanted)
-        aside = tuple(SetAsideRow(row.id, row.topic, row.code, row.reason, row.parks) for row in exceeded)
+        aside = tuple(
+            SetAsideRow(row.id, row.topic, row.code, row.reason, row.parks, row.created_at, row.exceeded_at)
+            for row in exceeded
+        )
         return OutboxHop(relay.table, rows, first, aside)
 
     def _paused(
@@ -159,6 +186,11 @@ class _Tracing:
         if outbox is not None:
             known |= {row.topic for row in outbox.first} | {row.topic for row in outbox.exceeded}
         return pauses_of(stored.pauses.read(), self._key, known, tables)
+
+    def _written(self, stored: DatabaseHops, topics: list[tuple[TopicHop, _Carrier]]) -> dict[str, datetime | None]:
+        ids = {one.outbox_id for hop, carrier in topics if not carrier.is_journal for one in hop.shown}
+        relay = stored.relay.relay
+        return rows_written(stored.database, relay.table, relay.layout, self._bytes, ids)
 
     def _topics(self, outbox: OutboxHop | None) -> Iterator[tuple[TopicHop, _Carrier]]:
         cluster = self._parts.cluster
@@ -197,21 +229,27 @@ class _Tracing:
         return [partition_of(self._bytes, count, chosen or Partitioner.MURMUR2) or 0]
 
     def _in_partition(self, log: KafkaJournalLog, carrier: _Carrier, partition: int, extent: Extent) -> TopicHop:
-        hop = TopicHop(carrier.name, carrier.generation, partition, extent.first, extent.end)
+        hop = TopicHop(carrier.name, carrier.generation, partition, extent.first, extent.end, name=carrier.topic)
         if extent.end <= extent.first:
             return hop
         window = Window(carrier.name, partition, extent.first, extent.end - 1)
         deadline = Deadline(time.monotonic, SILENT_SECONDS, f"Looking for {self._key!r} in {window}")
+        scan = KeyScan(carrier.name, partition, carrier.is_journal, self._parts.id_header)
+        before = self._before.offset if self._before and self._before[:2] == (carrier.name, partition) else None
         newest: deque[Sighting] = deque(maxlen=NEWEST)
-        count = 0
+        page: deque[Sighting] = deque(maxlen=NEWEST)
+        count = earlier = 0
         with closing(log.records(window, self._bytes, deadline)) as records:
             for record in records:
-                if not (carrier.is_journal and _is_mark(record, window)):
+                if (sighting := scan.sight(record)) is not None:
                     count += 1
-                    size = None if record.value is None else len(record.value)
-                    newest.append(Sighting(record.offset, record.timestamp_ms, size))
+                    newest.append(sighting)
                     self._values[carrier.name, partition] = record.value
-        return replace(hop, records=count, newest=tuple(newest))
+                    if before is not None and record.offset < before:
+                        earlier += 1
+                        page.append(sighting)
+        found = replace(hop, records=count, newest=tuple(newest), older=count - len(newest))
+        return found if before is None else replace(found, page=tuple(page), older=earlier - len(page))
 
     def _mappings(self) -> list[TableMapping]:
         return [each for each in self._parts.mappings() if self._topic in (None, each.topic)]
@@ -230,9 +268,15 @@ class _Tracing:
                 due[hop.topic, hop.partition] = applied.get(hop.partition, 0)
             rejected = stored.letters.read(MOST, pipeline=mapping.pipeline, key=self._bytes)
             rejected += self._without_key(stored, mapping, key)
-            letters = tuple(Letter(letter.id, letter.code, letter.detail) for letter in rejected)
-            found = replace(table_row(stored.database, mapping, key), due=due, letters=letters, mode=mapping.mode)
+            letters = tuple(Letter(one.id, one.code, one.detail, one.recorded_at) for one in rejected)
             generations = _generations(stored.pointers, mapping)
+            found = replace(
+                table_row(stored.database, mapping, key),
+                due=due,
+                letters=letters,
+                mode=mapping.mode,
+                generations=generations,
+            )
             newest = self._newest(found, mapping, [hop for hop, _ in topics], generations)
             yield replace(found, newest=newest, is_unordered=_is_unordered(found.version, due, generations))
 
@@ -270,11 +314,12 @@ class _Tracing:
             return
         store = self._parts.journal_store()
         for hop in hops:
-            found = JournalHop(hop.topic, replicated=store.offset(hop.topic, hop.partition))
+            replicated = store.offset(hop.topic, hop.partition)
+            found = JournalHop(hop.topic, replicated=replicated, partition=hop.partition)
             try:
                 head = store.pointer(Key(self._key, hop.topic))
             except DamagedRecordError as error:
-                yield replace(found, parked=error.message)
+                yield replace(found, parked=error.message, parked_at=error.offset)
                 continue
             if head is not None:
                 at = head.partition_offset.offset
@@ -339,13 +384,6 @@ def pauses_of(pauses: Pauses, key: str, topics: Collection[str], tables: Sequenc
     )
 
 
-def _is_mark(record: LogRecord, window: Window) -> bool:
-    try:
-        return isinstance(action_of(record, window.topic, window.partition), Mark)
-    except DamagedRecordError:
-        return False
-
-
 # One key in the outbox and in a target table.
 
 _STATEMENTS = sql.load("inorder.operate", "sql/key_hops.sql")
@@ -374,6 +412,33 @@ def waiting_rows(
     first = [WaitingRow(id, topic, written_at(at)) for id, topic, at in database.execute(with_most, bound).rows]
     counting = _STATEMENTS.render("count_of_key", **{name: names[name] for name in ("table", "id", "wanted")})
     return int(database.execute(counting, bound).rows[0][0]), tuple(first)
+
+
+def rows_written(
+    database: Database, table: str, layout: str, key: bytes, ids: Collection[str | None]
+) -> dict[str, datetime | None]:
+    """Which rows of the key are in the outbox of these, by id, and when they were written.
+
+    An id that is no number of ours was chosen by the writer of a row.
+    """
+    numbers = [int(id) for id in ids if id is not None and id.isascii() and id.isdigit() and len(id) < _DIGITS]
+    if not numbers:
+        return {}
+    found = layouts.layout(layout, database.dialect)
+    bound = {f"id_{place}": number for place, number in enumerate(numbers)}
+    statement = _STATEMENTS.render(
+        "written_of_ids",
+        table=quoted_table(database.dialect, table),
+        id=found.id,
+        written_at=found.written_at,
+        wanted=f"{found.key} = %(key)s",
+        ids=", ".join(f"%({name})s" for name in bound),
+    )
+    return {str(id): written_at(at) for id, at in database.execute(statement, {"key": key, **bound}).rows}
+
+
+_DIGITS = 19
+"""A number of fewer digits fits into a bigint."""
 
 
 def table_row(database: Database, mapping: TableMapping, key: RowKey) -> TableHop:

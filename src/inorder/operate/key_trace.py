@@ -29,6 +29,14 @@ class KeyFinding:
     command: str
 
 
+@dataclass(frozen=True, slots=True)
+class EventMark:
+    """What is remarkable about an event; `key_timeline` describes the evidence."""
+
+    kind: Literal["duplicate", "same content", "gap", "void"]
+    sentence: str
+
+
 def findings(trace: KeyTrace) -> list[KeyFinding]:
     """In the direction of the flow."""
     found = [KeyFinding(hop, f"It could not be read: {why}", "inorder doctor") for hop, why in trace.unseen.items()]
@@ -154,12 +162,10 @@ def _behind(hop: TableHop, topics: Sequence[TopicHop]) -> Iterator[tuple[TopicHo
 
 def _of_row(hop: TableHop, newest: NewestRecord) -> Iterator[KeyFinding]:
     """Whether the row is what the newest record of the key, which the pipeline has passed, makes of it."""
-    generation, offset = newest.version
+    offset = newest.version[1]
     place = f"{newest.topic}[{newest.partition}] at {offset}"
-    is_later = hop.version is not None and hop.version > newest.version
-    if is_later and hop.version is not None:
-        # A version behind the end that was read may be of a record that came meanwhile.
-        if hop.version[0] == generation and hop.version[1] < newest.end_offset:
+    if hop.version is not None and hop.version > newest.version:
+        if hop.has_dropped_newest:
             yield KeyFinding(
                 "table",
                 f"The newest record of the key, {place}, was dropped as stale: {hop.table!r} has the version"
@@ -241,6 +247,8 @@ class SetAsideRow:
     reason: str
     parks: bool
     """Whether later rows of the key wait for it."""
+    written_at: datetime | None = None
+    exceeded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +269,13 @@ class Sighting:
     timestamp_ms: int | None
     bytes: int | None
     """How long its value is; None for a record without one, which deletes."""
+    outbox_id: str | None = None
+    """What its header `relay.id_header` has."""
+    action: str = ""
+    """Of a record of a journal."""
+    seq_nrs: tuple[int, int] | None = None
+    """The first and the last number of an append to a journal."""
+    marks: tuple[EventMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +293,22 @@ class TopicHop:
     """The last few, oldest first."""
     undecided: int = 0
     """Offsets behind the end, of transactions that are still open or wait for one."""
+    name: str = ""
+    """The topic whose messages it carries, where that has another name."""
+    page: tuple[Sighting, ...] | None = None
+    """Earlier records, oldest first, where these were asked for."""
+    older: int = 0
+    """Records of the key before those that are shown."""
+
+    @property
+    def carried(self) -> str:
+        """The topic whose messages it carries."""
+        return self.name or self.topic
+
+    @property
+    def shown(self) -> tuple[Sighting, ...]:
+        """The page that was asked for, or the newest records."""
+        return self.newest if self.page is None else self.page
 
     @property
     def last(self) -> Sighting | None:
@@ -292,6 +323,7 @@ class Letter:
     id: str
     code: str
     detail: str
+    recorded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +359,18 @@ class TableHop:
     """Whether the version is of an offset that the partition of the key has not reached."""
     newest: NewestRecord | None = None
     mode: str = "upsert"
+    generations: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """The generation of each partition that the pipeline has a pointer for."""
+
+    @property
+    def has_dropped_newest(self) -> bool:
+        """Whether the row has a later version than the newest record, which the pipeline has passed.
+
+        A version behind the end that was read may be of a record that came meanwhile.
+        """
+        if self.version is None or self.newest is None or self.version <= self.newest.version:
+            return False
+        return self.version[0] == self.newest.version[0] and self.version[1] < self.newest.end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +386,9 @@ class JournalHop:
     """The partition's replicated offset."""
     parked: str | None = None
     """Why nothing more is replicated."""
+    parked_at: int | None = None
+    """The offset of the first record in quarantine."""
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,3 +404,5 @@ class KeyTrace:
     """Hops that could not be read, and why."""
     paused: tuple[Pause, ...] = ()
     """Pauses of the key, of a topic that has something of it, and of a table that may have it."""
+    written: Mapping[str, datetime | None] = field(default_factory=dict)
+    """When rows were written whose records are shown and that are still in the outbox, by id."""

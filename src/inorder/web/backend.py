@@ -31,6 +31,7 @@ from inorder.operate.fields import (
 )
 from inorder.operate.flow import Flow, flow_of
 from inorder.operate.journals import SHOWN_EVENTS, journal_fields, listed_fields
+from inorder.operate.key_lookup import Before
 from inorder.operate.watch import PartReading, Sample, Watch
 from inorder.pipeline.stores.ports import LetterPosition
 from inorder.settings import Settings
@@ -150,8 +151,12 @@ class WebBackend:
     def doctor(self) -> list[Fields]:
         return [asdict(each) for each in self._app.examine()]
 
-    def follow(self, key: str, topic: str | None = None, *, everywhere: bool = False) -> Fields:
-        return trace_fields(self._app.trace_key(key, topic=topic, everywhere=everywhere))
+    def follow(
+        self, key: str, topic: str | None = None, *, everywhere: bool = False, before: str | None = None
+    ) -> Fields:
+        """`before` is where a page of older records ends, as the page behind it names it."""
+        place = None if before is None else Before.parse(before)
+        return trace_fields(self._app.trace_key(key, topic=topic, everywhere=everywhere, before=place))
 
     def settings_rows(self) -> list[Fields]:
         """Every setting, secrets masked, with its source."""

@@ -124,8 +124,11 @@ def rates_of(samples: Sequence[Sample]) -> list[Sample]:
 
 def key(visit: Visit) -> View:
     wanted, topic, everywhere = visit.text("key"), visit.text("topic"), visit.text("all_partitions") == "1"
-    trace = visit.backend.follow(wanted, topic or None, everywhere=everywhere) if wanted else None
-    return View("key.html", {"key": wanted, "topic": topic, "everywhere": everywhere, "trace": trace})
+    before = visit.text("before") or None
+    trace = visit.backend.follow(wanted, topic or None, everywhere=everywhere, before=before) if wanted else None
+    asked = {"key": wanted, "topic": topic, "all_partitions": "1" if everywhere else ""}
+    values = {"key": wanted, "topic": topic, "everywhere": everywhere, "before": before, "asked": asked}
+    return View("key.html", {**values, "trace": trace})
 
 
 def problems(visit: Visit) -> View:

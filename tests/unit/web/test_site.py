@@ -22,7 +22,17 @@ from inorder.operate.actions import Action, Actor, Logged, Outcome
 from inorder.operate.doctor import Check, fail
 from inorder.operate.fields import letter_coordinates
 from inorder.operate.journals import JournalView
-from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAsideRow, Sighting, TableHop, TopicHop, WaitingRow
+from inorder.operate.key_trace import (
+    EventMark,
+    KeyTrace,
+    Letter,
+    OutboxHop,
+    SetAsideRow,
+    Sighting,
+    TableHop,
+    TopicHop,
+    WaitingRow,
+)
 from inorder.pipeline.growth import NewColumn
 from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
@@ -67,7 +77,22 @@ LETTER = StoredLetter("upsert:m", "orders", 3, 42, 0, "not-json", EVIL, EVIL.enc
 TRACE = KeyTrace(
     EVIL,
     OutboxHop("outbox", 1, (WaitingRow(2, EVIL, AT),), (SetAsideRow(1, EVIL, "RECORD-001", EVIL, True),)),
-    (TopicHop("orders", 0, 3, 0, 43, 1, (Sighting(42, 1_767_323_045_000, 9),), 2),),
+    (
+        TopicHop(
+            "orders",
+            0,
+            3,
+            0,
+            43,
+            61,
+            (
+                Sighting(41, 1_767_323_045_000, 9, "7"),
+                Sighting(42, 1_767_323_045_000, 9, "7", marks=(EventMark("duplicate", EVIL),)),
+            ),
+            2,
+            older=59,
+        ),
+    ),
     (
         TableHop(
             "messages",
@@ -127,8 +152,9 @@ class FakeApp:
     def checks(self) -> dict[str, Any]:
         return {"database": lambda: {"dialect": "postgres"}, "kafka": self._kafka}
 
-    def trace_key(self, key: str, **_: Any) -> KeyTrace:
+    def trace_key(self, key: str, **wanted: Any) -> KeyTrace:
         assert key == EVIL
+        self._state.looked_up.append(wanted)
         return TRACE
 
     def examine(self) -> list[Check]:
@@ -230,6 +256,7 @@ class State:
         self.kafka_is_away = False
         self.look_up: Any = lambda topic, id, *_: JournalView(Key(id, topic))
         self.find: Any = lambda _topic, _where, most: ([ListedJournal("a", 7, None, AT, AT, EVIL, None)], most < 1)
+        self.looked_up: list[dict[str, Any]] = []
         self.done: list[tuple[Actor, Any, dict[str, Any]]] = []
 
 
@@ -305,6 +332,35 @@ def test_a_key_is_followed_with_scripts_as_text(site: Site) -> None:
     assert "<script>alert" not in answer.text
     assert "is parked behind row 1" in answer.text
     assert "<code>inorder resume table messages</code>" in answer.text
+
+
+def test_the_events_of_a_key_are_shown_in_order_with_times_places_and_marks(site: Site, state: State) -> None:
+    client = site.open()
+    page = client.get("/key", params={"key": EVIL}).text
+    rows = [re.sub(r"<[^>]*>", " ", row).split() for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
+    found = [" ".join(row) for row in rows if row and row[0] != "event"]
+    assert [row.partition("row ")[2][:1] for row in found] == ["1", "2", "7", "7"], "topics in the order of their names"
+    assert "row 1 refused" in found[0]
+    assert "row 2 waits, written 2026-01-02 03:04:05 UTC" in found[1]
+    assert "orders[3] at 41, 2026-01-02 03:04:05.000" in found[2]
+    assert "messages: applied" in found[2]
+    assert "messages: rejected" in found[3]
+    assert "duplicate : &lt;script&gt;" in found[3]
+    [older] = re.findall(r'href="([^"]*)">59 older records of orders\[3\]', page)
+    assert client.get(unescape(older)).status_code == 200
+    assert [each["before"] for each in state.looked_up] == [None, ("orders", 3, 41)]
+    assert client.get("/key", params={"key": EVIL, "before": "orders"}).status_code == 422
+
+
+def test_the_api_has_the_events_of_a_key(site: Site) -> None:
+    answer = site.open().get("/api/v1/key", params={"key": EVIL}).json()
+    assert [(each["outbox_id"], each["offset"]) for each in answer["events"]] == [
+        ("1", None),
+        ("2", None),
+        ("7", 41),
+        ("7", 42),
+    ]
+    assert answer["topics"][0]["before"] == "orders:3:41"
 
 
 def test_the_first_page_says_what_is_wrong_first(site: Site) -> None:

@@ -7,6 +7,10 @@ SELECT {id}, {topic}, {written_at} FROM {table} WHERE {wanted} AND {id} > %(abov
 -- name: count_of_key
 SELECT count(*) FROM {table} WHERE {wanted} AND {id} > %(above)s;
 
+-- name: written_of_ids
+-- Rows whose records are in Kafka and that are not purged, or that the strategy keeps.
+SELECT {id}, {written_at} FROM {table} WHERE {wanted} AND {id} IN ({ids});
+
 -- name: row_of_key
 SELECT {columns}, version_generation, version_offset, updated_at FROM {table} WHERE {same_key};
 
