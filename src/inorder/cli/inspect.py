@@ -60,7 +60,9 @@ def key() -> None:
 
 @key_app.command()
 def follow(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A record key, as text; of journals the id.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A record key, as text or as hex:DIGITS; of journals the id.")
+    ],
     config: ConfigFile = None,
     topic: Annotated[str | None, typer.Option(metavar="NAME", help="Only this topic.")] = None,
     everywhere: Annotated[

@@ -123,8 +123,10 @@ class KeyLookup:
 class _Tracing:
     def __init__(self, parts: KeyLookup, key: str, topic: str | None, everywhere: bool, before: Before | None) -> None:
         self._parts = parts
-        self._key = key
-        self._bytes = key.encode()
+        self._bytes = key_bytes(key)
+        self._key = key_text(self._bytes)
+        self._text = decoded(self._bytes)
+        """The key where it is text, as ids of journals and names of pauses are."""
         self._topic = topic
         self._everywhere = everywhere
         self._before = before
@@ -185,7 +187,7 @@ class _Tracing:
         known = {carrier.topic for hop, carrier in topics if hop.records}
         if outbox is not None:
             known |= {row.topic for row in outbox.first} | {row.topic for row in outbox.exceeded}
-        return pauses_of(stored.pauses.read(), self._key, known, tables)
+        return pauses_of(stored.pauses.read(), self._text, known, tables)
 
     def _written(self, stored: DatabaseHops, topics: list[tuple[TopicHop, _Carrier]]) -> dict[str, datetime | None]:
         ids = {one.outbox_id for hop, carrier in topics if not carrier.is_journal for one in hop.shown}
@@ -310,14 +312,14 @@ class _Tracing:
 
     def _journals(self, topics: list[tuple[TopicHop, _Carrier]]) -> Iterator[JournalHop]:
         hops = [hop for hop, carrier in topics if carrier.is_journal]
-        if not hops:
+        if not hops or self._text is None:
             return
         store = self._parts.journal_store()
         for hop in hops:
             replicated = store.offset(hop.topic, hop.partition)
             found = JournalHop(hop.topic, replicated=replicated, partition=hop.partition)
             try:
-                head = store.pointer(Key(self._key, hop.topic))
+                head = store.pointer(Key(self._text, hop.topic))
             except DamagedRecordError as error:
                 yield replace(found, parked=error.message, parked_at=error.offset)
                 continue
@@ -376,7 +378,45 @@ def _is_unordered(
     return bool(reached) and all(offset <= version[1] for offset in reached)
 
 
-def pauses_of(pauses: Pauses, key: str, topics: Collection[str], tables: Sequence[TableHop]) -> tuple[Pause, ...]:
+_HEX = "hex:"
+
+
+def key_bytes(text: str) -> bytes:
+    """The key that a text means: its UTF-8, or what follows `hex:` where that is pairs of hexadecimal digits.
+
+    >>> key_bytes("42"), key_bytes("hex:00ff"), key_bytes("hex:day")
+    (b'42', b'\\x00\\xff', b'hex:day')
+    """
+    digits = text.removeprefix(_HEX)
+    if digits == text or not digits or not digits.isascii() or not digits.isalnum():
+        return text.encode()
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        return text.encode()
+
+
+def key_text(key: bytes) -> str:
+    """The text that means a key: the key itself where it is UTF-8, and does not read as hexadecimal digits.
+
+    >>> key_text(b"42"), key_text(b"\\xff"), key_text(b"hex:00")
+    ('42', 'hex:ff', 'hex:6865783a3030')
+    """
+    text = decoded(key)
+    return text if text is not None and key_bytes(text) == key else _HEX + key.hex()
+
+
+def decoded(key: bytes) -> str | None:
+    """The key as text; None where it is not UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def pauses_of(
+    pauses: Pauses, key: str | None, topics: Collection[str], tables: Sequence[TableHop]
+) -> tuple[Pause, ...]:
     """The pauses of a key, of its topics, and of its tables and their job."""
     names = {(PauseKind.TOPIC, topic) for topic in topics} | {(PauseKind.KEY, f"{topic}/{key}") for topic in topics}
     return tuple(

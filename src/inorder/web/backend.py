@@ -31,7 +31,7 @@ from inorder.operate.fields import (
 )
 from inorder.operate.flow import Flow, flow_of
 from inorder.operate.journals import SHOWN_EVENTS, journal_fields, listed_fields
-from inorder.operate.key_lookup import Before
+from inorder.operate.key_lookup import Before, key_text
 from inorder.operate.watch import PartReading, Sample, Watch
 from inorder.pipeline.stores.ports import LetterPosition
 from inorder.settings import Settings
@@ -100,11 +100,11 @@ class WebBackend:
 
     def exceeded(self, above: int = 0, most: int = 50, **wanted: Any) -> list[Fields]:
         rows = self._app.relay_admin.exceeded_page(above, _bounded(most), **wanted)
-        return [exceeded_fields(row) for row in rows]
+        return [exceeded_fields(row) | _followed_as(row.key) for row in rows]
 
     def exceeded_one(self, id: int) -> Fields | None:
         rows = self._app.relay_admin.exceeded_rows(id=id)
-        return whole_exceeded(rows[0]) if rows else None
+        return whole_exceeded(rows[0]) | _followed_as(rows[0].key) if rows else None
 
     def exceeded_groups(self, **wanted: Any) -> list[Fields]:
         return group_fields(self._app.relay_admin.exceeded_groups(**wanted))
@@ -115,12 +115,13 @@ class WebBackend:
     def letters(self, after: tuple[str, str] | None = None, most: int = 50, **wanted: Any) -> list[Fields]:
         """`after` is pipeline and id of the last letter before the page."""
         behind = LetterPosition() if after is None else letter_position(*after)
-        return [letter_fields(each) for each in self._app.dead_letters.page(behind, _bounded(most), **wanted)]
+        found = self._app.dead_letters.page(behind, _bounded(most), **wanted)
+        return [letter_fields(each) | _followed_as(each.key) for each in found]
 
     def letter_one(self, id: str, pipeline: str | None = None) -> Fields | None:
         wanted = letter_coordinates(id) | ({} if pipeline is None else {"pipeline": pipeline})
         found = self._app.dead_letters.read(1, **wanted)
-        return whole_letter(found[0]) if found else None
+        return whole_letter(found[0]) | _followed_as(found[0].key) if found else None
 
     def letter_groups(self, **wanted: Any) -> list[Fields]:
         return group_fields(self._app.dead_letters.groups(**wanted))
@@ -280,6 +281,11 @@ class WebBackend:
 def _require(reason: str) -> None:
     if not reason.strip():
         raise ConfigurationError("A reason is needed; it is kept with the action.", hint="Say why.")
+
+
+def _followed_as(key: bytes | None) -> Fields:
+    """The key as the page Key takes it; `key` is only readable where it is not UTF-8."""
+    return {"key_text": None if key is None else key_text(key)}
 
 
 def _bounded(most: int) -> int:

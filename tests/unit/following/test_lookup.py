@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
 import inorder
 from inorder.app import App
@@ -21,9 +24,10 @@ from inorder.operate.fields import trace_fields
 from inorder.operate.key_lookup import (
     NEWEST,
     Before,
-    KeyLookup,
     _Carrier,
     _Tracing,
+    key_bytes,
+    key_text,
     pauses_of,
     rows_written,
     waiting_rows,
@@ -32,6 +36,7 @@ from inorder.operate.key_timeline import timeline
 from inorder.operate.key_trace import KeyTrace, TableHop, TopicHop
 from inorder.settings import Settings
 from inorder.topics.pauses import Pause, PauseKind, Pauses
+from tests.selection import examples
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ class MemoryLog:
 
 
 def in_partition(end: int, before: Before | None) -> TopicHop:
-    parts: Any = KeyLookup(None, *[None] * 6)  # type: ignore[arg-type] # only the log is read
+    parts: Any = SimpleNamespace(id_header="")
     log: Any = MemoryLog()
     carrier = _Carrier("orders", "orders.g1", 1, is_journal=False)
     return _Tracing(parts, "k", None, False, before)._in_partition(log, carrier, 3, Extent(0, end))
@@ -99,6 +104,41 @@ def test_a_page_before_something_that_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="TOPIC:PARTITION:OFFSET"):
         Before.parse(text)
     assert Before.parse("or:ders:1:2") == ("or:ders", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("42", b"42"),
+        ("hex:00ff", b"\0\xff"),
+        ("hex:FF", b"\xff"),
+        ("hex:3432", b"42"),
+        ("hex:", b"hex:"),
+        ("hex:day", b"hex:day"),
+        ("hex:f", b"hex:f"),
+        ("hex:f f0", b"hex:f f0"),
+        ("hex:6865783a6666", b"hex:ff"),
+    ],
+)
+def test_a_key_that_is_not_text_is_given_in_hexadecimal_digits(text: str, key: bytes) -> None:
+    assert key_bytes(text) == key
+    assert key_bytes(key_text(key)) == key
+
+
+@given(st.binary())
+@examples(300)
+def test_every_key_has_a_text_that_means_it(key: bytes) -> None:
+    assert key_bytes(key_text(key)) == key
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("hex:3432", "42"), ("hex:ff", "hex:ff")])
+def test_a_key_is_looked_up_by_its_bytes_and_shown_as_text_where_it_is(asked: str, shown: str) -> None:
+    parts: Any = SimpleNamespace()
+    tracing = _Tracing(parts, asked, None, False, None)
+    assert (tracing._bytes, tracing._key) == (bytes.fromhex(asked[4:]), shown)
+    topics: Any = [(TopicHop("journal", 0, 0, 0, 1), _Carrier("journal", "journal", 0, is_journal=True))]
+    if shown == asked:
+        assert list(tracing._journals(topics)) == [], "the id of a journal is text"
 
 
 def pause(kind: PauseKind, name: str) -> Pause:

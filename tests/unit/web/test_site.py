@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
 from types import SimpleNamespace
@@ -350,6 +351,14 @@ def test_the_events_of_a_key_are_shown_in_order_with_times_places_and_marks(site
     assert client.get(unescape(older)).status_code == 200
     assert [each["before"] for each in state.looked_up] == [None, ("orders", 3, 41)]
     assert client.get("/key", params={"key": EVIL, "before": "orders"}).status_code == 422
+
+
+def test_lists_lead_to_a_key_that_is_not_text(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.LETTER", replace(LETTER, key=b"k\xff"))
+    client = site.open()
+    for path in ("/problems/dead-letters", "/problems/dead-letters/orders:3:42?pipeline=upsert:m"):
+        assert 'href="/key?key=hex%3A6bff' in client.get(path).text
+    assert client.get("/api/v1/dead-letters").json()["items"][0]["key_text"] == "hex:6bff"
 
 
 def test_the_api_has_the_events_of_a_key(site: Site) -> None:
