@@ -20,7 +20,7 @@ from inorder.kafka.admin import Cluster
 from inorder.model.deadline import Deadline
 from inorder.model.errors import ConfigurationError, DamagedRecordError, InorderError, RejectedError
 from inorder.model.journal import Key
-from inorder.model.partitioning import Extent, Partitioner, partition_of
+from inorder.model.partitioning import Extent, Partitioner, partition_of, shard_of
 from inorder.operate.key_timeline import KeyScan
 from inorder.operate.key_trace import (
     JournalHop,
@@ -175,7 +175,11 @@ class _Tracing:
             SetAsideRow(row.id, row.topic, row.code, row.reason, row.parks, row.created_at, row.exceeded_at)
             for row in exceeded
         )
-        return OutboxHop(relay.table, rows, first, aside)
+        topics = {row.topic for row in first} | {row.topic for row in aside}
+        if polls or relay.strategy == "topic-lock":
+            return OutboxHop(relay.table, rows, first, aside)
+        shards = {topic: shard_of(topic, self._bytes, 0, relay.shards) for topic in sorted(topics)}
+        return OutboxHop(relay.table, rows, first, aside, shards)
 
     def _paused(
         self,
@@ -187,7 +191,8 @@ class _Tracing:
         known = {carrier.topic for hop, carrier in topics if hop.records}
         if outbox is not None:
             known |= {row.topic for row in outbox.first} | {row.topic for row in outbox.exceeded}
-        return pauses_of(stored.pauses.read(), self._text, known, tables)
+        shards = outbox.shards.values() if outbox is not None else ()
+        return pauses_of(stored.pauses.read(), self._text, known, tables, shards)
 
     def _written(self, stored: DatabaseHops, topics: list[tuple[TopicHop, _Carrier]]) -> dict[str, datetime | None]:
         ids = {one.outbox_id for hop, carrier in topics if not carrier.is_journal for one in hop.shown}
@@ -415,10 +420,11 @@ def decoded(key: bytes) -> str | None:
 
 
 def pauses_of(
-    pauses: Pauses, key: str | None, topics: Collection[str], tables: Sequence[TableHop]
+    pauses: Pauses, key: str | None, topics: Collection[str], tables: Sequence[TableHop], shards: Collection[int] = ()
 ) -> tuple[Pause, ...]:
-    """The pauses of a key, of its topics, and of its tables and their job."""
+    """The pauses of a key, of its topics, of the shards that send it, and of its tables and their job."""
     names = {(PauseKind.TOPIC, topic) for topic in topics} | {(PauseKind.KEY, f"{topic}/{key}") for topic in topics}
+    names |= {(PauseKind.SHARD, str(shard)) for shard in shards}
     return tuple(
         each for each in pauses.rows if (each.kind, each.name) in names or any(fills(each, table) for table in tables)
     )

@@ -77,6 +77,9 @@ def _of_pauses(trace: KeyTrace) -> Iterator[KeyFinding]:
         match each.kind:
             case PauseKind.TABLE | PauseKind.PIPELINE:
                 holds = any(fills(each, table) for table in behind)
+            case PauseKind.SHARD:
+                shards = trace.outbox.shards if trace.outbox is not None else {}
+                holds = any(str(shards.get(topic)) == each.name for topic in waiting)
             case _:
                 holds = each.name.partition("/")[0] in waiting
         if holds:
@@ -259,6 +262,8 @@ class OutboxHop:
     rows: int = 0
     first: tuple[WaitingRow, ...] = ()
     exceeded: tuple[SetAsideRow, ...] = ()
+    shards: Mapping[str, int] = field(default_factory=dict)
+    """The shard of the relay that sends the key, by topic; empty for a strategy without shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +408,6 @@ class KeyTrace:
     unseen: Mapping[str, str] = field(default_factory=dict)
     """Hops that could not be read, and why."""
     paused: tuple[Pause, ...] = ()
-    """Pauses of the key, of a topic that has something of it, and of a table that may have it."""
+    """Pauses of the key, of a topic that has something of it, of its shard, and of a table that may have it."""
     written: Mapping[str, datetime | None] = field(default_factory=dict)
     """When rows were written whose records are shown and that are still in the outbox, by id."""

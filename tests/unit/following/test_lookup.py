@@ -162,3 +162,26 @@ def test_the_pauses_of_a_key_are_its_own_and_those_of_its_topics_and_tables() ->
     )
     tables = [TableHop("messages", "upsert:messages")]
     assert pauses_of(Pauses(others + ours), "k/1", {"orders"}, tables) == ours
+
+
+def test_the_pause_of_the_shard_that_sends_a_key_is_its_pause_too() -> None:
+    rows = tuple(pause(PauseKind.SHARD, name) for name in "012")
+    assert pauses_of(Pauses(rows), "k", {"orders"}, [], [1]) == rows[1:2]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shards"),
+    [("drain", {"bills": 1, "orders": 0}), ("mark-purge", {"bills": 1, "orders": 0}), ("polling", {})],
+)
+def test_the_outbox_says_which_shard_sends_the_rows_of_a_key(
+    database: Database, strategy: str, shards: dict[str, int]
+) -> None:
+    relay = SimpleNamespace(table="outbox", layout="native", strategy=strategy, shards=4)
+    polling = SimpleNamespace(state=lambda: SimpleNamespace(offset=0))
+    stored: Any = SimpleNamespace(
+        database=database,
+        relay=SimpleNamespace(relay=relay, polling_store=lambda _database: polling),
+        admin=SimpleNamespace(exceeded_rows=lambda **_: []),
+    )
+    parts: Any = SimpleNamespace()
+    assert _Tracing(parts, "k", None, False, None)._outbox(stored).shards == shards

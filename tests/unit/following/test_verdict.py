@@ -205,6 +205,7 @@ def test_a_row_of_an_offset_that_its_partition_has_not_reached_came_from_another
 
 BEHIND = replace(ARRIVED, tables=(replace(TABLE, due={("orders", 1): 7}),))
 WAITS = replace(ARRIVED, outbox=OutboxHop("outbox", 1, (ROW,)))
+IN_SHARD = replace(ARRIVED, outbox=OutboxHop("outbox", 1, (ROW,), shards={"orders": 3}))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,7 @@ WAITS = replace(ARRIVED, outbox=OutboxHop("outbox", 1, (ROW,)))
     [
         (WAITS, PauseKind.TOPIC, "orders", "inorder resume topic orders"),
         (WAITS, PauseKind.KEY, "orders/4 2", "inorder resume key 'orders/4 2'"),
+        (IN_SHARD, PauseKind.SHARD, "3", "inorder resume shard 3"),
         (BEHIND, PauseKind.TABLE, "messages", "inorder resume table messages"),
         (BEHIND, PauseKind.PIPELINE, "upsert", "inorder resume pipeline upsert"),
     ],
@@ -224,3 +226,10 @@ def test_a_pause_that_holds_the_key_up_is_named_with_who_why_since_when_and_what
     assert found.command == command
     assert found.sentence == f"The {kind} {name!r} is paused: an incident (ann, 2026-01-02 03:04:05)."
     assert findings(replace(ARRIVED, paused=(pause,))) == [], "nothing of the key waits"
+
+
+@pytest.mark.parametrize("outbox", [IN_SHARD.outbox, WAITS.outbox, OutboxHop("outbox", shards={"orders": 4}), None])
+def test_a_pause_of_another_shard_holds_nothing_up(outbox: OutboxHop | None) -> None:
+    pause = Pause(PauseKind.SHARD, "4", "an incident", "ann", "2026-01-02 03:04:05")
+    found = findings(replace(ARRIVED, outbox=outbox, paused=(pause,)))
+    assert "paused" not in [each.hop for each in found]
