@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inorder.journal.service import JournalAdmin
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
-from inorder.operate.actions import Action, ActionLog, Logged, Outcome
+from inorder.operate.actions import MOST_FATES, Action, ActionLog, Logged, Outcome
 from inorder.operate.fields import letter_coordinates, readable
 from inorder.pipeline.dead_letters import RetryResult
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin, Through
+from inorder.pipeline.stores.ports import SettledLetter
 from inorder.relay.status import RelayAdmin
 from inorder.relay.stores.exceeded import Action as Settling
 from inorder.relay.stores.exceeded import ExceededRow
@@ -110,15 +111,33 @@ class SetAside:
     ) -> Logged[int]:
         """Discards rejected records; returns how many there were."""
         _require("discard", reason, bool(ids or wanted) or everything)
-        admin, chosen = self.letters(), _each_letter(ids, wanted)
+        admin, chosen, discarded = self.letters(), _each_letter(ids, wanted), _Discarded()
+
+        def act() -> _Discarded:
+            for one in chosen:
+                count, listed = admin.discard_listed(reason, MOST_FATES - len(discarded.letters), **one)
+                discarded.count += count
+                discarded.letters += listed
+            return discarded
+
+        def describe(done: _Discarded) -> Outcome:
+            fates = [
+                {
+                    "id": one.id,
+                    "pipeline": one.pipeline,
+                    "key": readable(one.key),
+                    "fate": _FATE["discard"],
+                    "detail": one.code,
+                }
+                for one in done.letters
+            ]
+            return Outcome({_FATE["discard"]: done.count}, fates)
+
         target = {"ids": list(ids)} if ids else {}
-        return self.log.record(
-            "dead letters discard",
-            target | _target(wanted),
-            reason,
-            lambda: sum(admin.discard(reason, **one) for one in chosen),
-            lambda count: Outcome({"discarded": count}),
+        logged = self.log.record(
+            "dead letters discard", target | _target(wanted), reason, act, describe, lambda: discarded
         )
+        return Logged(logged.id, logged.result.count)
 
     def follow_up(self, action: Action) -> Outcome:
         """What has become of the records of an action by now.
@@ -153,6 +172,14 @@ class SetAside:
     ) -> Logged[int]:
         target = {"topic": key.topic, "id": key.id} | ({} if offset is None else {"offset": offset})
         return self.log.record(action, target, reason, act, lambda count: Outcome({fate: count}))
+
+
+@dataclass(slots=True)
+class _Discarded:
+    """So far: some letters are discarded one after the other."""
+
+    count: int = 0
+    letters: list[SettledLetter] = field(default_factory=list)
 
 
 def _require(action: str, reason: str, is_chosen: bool) -> None:

@@ -13,7 +13,14 @@ from inorder.pipeline.dead_letters import Retrier, RetryResult
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
-from inorder.pipeline.stores.ports import LetterFilter, LetterGroup, LetterPlace, LetterPosition, StoredLetter
+from inorder.pipeline.stores.ports import (
+    LetterFilter,
+    LetterGroup,
+    LetterPlace,
+    LetterPosition,
+    SettledLetter,
+    StoredLetter,
+)
 from inorder.topics.generations import TopicGenerations
 
 Through = Literal["table", "topic"]
@@ -61,6 +68,10 @@ class DeadLetterAdmin:
     def discard(self, reason: str, **wanted: Any) -> int:
         """Discards letters, all or none, and keeps the reason; returns how many there were."""
         return self._letters.discard(LetterFilter(**wanted), reason)
+
+    def discard_listed(self, reason: str, most: int, **wanted: Any) -> tuple[int, list[SettledLetter]]:
+        """The same; returns the first of them too."""
+        return self._letters.discard_listed(LetterFilter(**wanted), reason, most)
 
     def retry(
         self, reason: str, *, through: Through = "table", settles_stale: bool = False, **wanted: Any

@@ -10,7 +10,7 @@ import pytest
 
 from inorder.database.database import Database
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters, settle
-from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, LetterPosition
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, LetterPosition, SettledLetter
 from tests.contract.conftest import Databases
 from tests.contract.dead_letters.letters import Letter, actions, bury
 
@@ -113,6 +113,17 @@ def test_discarded_letters_are_gone_and_noted_with_the_reason(store: SqlDeadLett
         ("orders", 12, "not-json", "discard", "of no use; it's garbage"),
     ]
     assert store.discard(LetterFilter(topic="orders", partition=0, code="not-json"), "again") == 0
+
+
+def test_what_was_discarded_is_listed_up_to_a_bound(store: SqlDeadLetters) -> None:
+    assert store.discard_listed(LetterFilter(code="wrong-type"), "old", 9) == (
+        1,
+        [SettledLetter("upsert:other", "Orders", 0, 7, "wrong-type", b"1")],
+    )
+    count, listed = store.discard_listed(LetterFilter(partition=0), "old", 2)
+    assert (count, [one.id for one in listed]) == (3, ["orders:0:5", "orders:0:9"])
+    assert store.discard_listed(LetterFilter(partition=0), "old", 9) == (0, [])
+    assert found(store, ALL) == ["orders:3:5"]
 
 
 def test_a_letter_that_came_back_may_be_discarded_again(store: SqlDeadLetters, database: Database) -> None:

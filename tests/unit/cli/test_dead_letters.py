@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inorder.pipeline.dead_letters import Fate, RetryResult
-from inorder.pipeline.stores.ports import StoredLetter
+from inorder.pipeline.stores.ports import SettledLetter, StoredLetter
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.services import NoLog, provide
 
@@ -34,15 +34,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         yield RetryResult("upsert:messages", "orders:3:42", Fate.STALE, "Its row has generation 0, offset 50.")
         yield RetryResult("upsert:messages", "orders:3:43", Fate.APPLIED)
 
-    def discarded(reason: str, **wanted: Any) -> int:
+    def discarded(reason: str, _most: int, **wanted: Any) -> tuple[int, list[SettledLetter]]:
         noted.update(reason=reason, discarded=wanted)
-        return 7
+        return 7, []
 
     letters = SimpleNamespace(
         read=listed,
         count=lambda **_: {"not-json": 4, "wrong-type": 1} if noted["letters"] else {},
         retry=retried,
-        discard=discarded,
+        discard_listed=discarded,
     )
     provide(monkeypatch, dead_letters=letters, action_log=NoLog())
     return noted

@@ -16,6 +16,7 @@ from inorder.model.journal import Key
 from inorder.operate.actions import Action, Logged, Outcome
 from inorder.operate.set_aside import SetAside
 from inorder.pipeline.dead_letters import Fate, RetryResult
+from inorder.pipeline.stores.ports import SettledLetter
 
 T = TypeVar("T")
 
@@ -65,6 +66,13 @@ class Admin:
         if wanted.get("code") == "cut":
             raise UnreachableError("The database is away.")
         yield RetryResult("p", "t:0:99", Fate.STALE, "newer")
+
+    def discard_listed(self, reason: str, most: int, **wanted: Any) -> tuple[int, list[SettledLetter]]:
+        self.calls.append(("discard", reason, wanted))
+        if wanted.get("offset") == 99:
+            raise UnreachableError("The database is away.")
+        letters = [SettledLetter("p", "t", 0, offset, "not-json", b"k\xff") for offset in (1, 2, 3)]
+        return 3, letters[:most]
 
     def discard(self, *asked: Any, **wanted: Any) -> int:
         self.calls.append(("discard", *asked, wanted))
@@ -132,6 +140,24 @@ def test_an_id_with_its_pipeline_spares_the_letters_of_others(service: SetAside,
     service.discard_letters("old", ids=["upsert:a/t:0:5", "upsert:b/c/t:0:5"])
     place = {"topic": "t", "partition": 0, "offset": 5}
     assert [each[-1] for each in admin.calls] == [place | {"pipeline": "upsert:a"}, place | {"pipeline": "upsert:b/c"}]
+
+
+def test_a_discard_says_what_became_of_each_letter(
+    service: SetAside, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert service.discard_letters("old", code="not-json").result == 3
+    outcome = log.entries[0][3]
+    assert outcome.counts == {"discarded": 3}
+    assert [each["id"] for each in outcome.fates] == ["t:0:1", "t:0:2", "t:0:3"]
+    assert outcome.fates[0] == {
+        "id": "t:0:1", "pipeline": "p", "key": "k\\xff", "fate": "discarded", "detail": "not-json",
+    }  # fmt: skip
+    with pytest.raises(UnreachableError):
+        service.discard_letters("old", ids=["t:0:1", "t:0:99"])
+    assert log.entries[1][3].counts == {"discarded": 3}, "those before the error"
+    monkeypatch.setattr("inorder.operate.set_aside.MOST_FATES", 4)
+    service.discard_letters("old", ids=["t:0:1", "t:0:4"])
+    assert (log.entries[2][3].counts, len(log.entries[2][3].fates)) == ({"discarded": 6}, 4)
 
 
 def test_letters_that_were_settled_before_an_error_are_in_the_log(service: SetAside, log: MemoryLog) -> None:

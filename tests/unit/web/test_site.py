@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ from inorder.web import site as site_module
 from inorder.web.api import ROUTES
 from inorder.web.backend import WebBackend
 from inorder.web.pages import PAGES, rates_of
-from inorder.web.rendering import ago, chart, moment, utc
+from inorder.web.rendering import NOTHING, ago, chart, moment, utc
 from inorder.web.site import create_site
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -186,11 +186,8 @@ class FakeApp:
         return [self._action("0001")]
 
     def _action(self, id: str) -> Action:
-        outcome = {
-            "counts": {"put back": 1},
-            "fates": [{"id": 1, "key": EVIL, "fate": "put back", "detail": EVIL}],
-            "error": "",
-        }
+        fates = self._state.fates
+        outcome = {"counts": Counter(each["fate"] for each in fates), "fates": fates, "error": ""}
         return Action(
             id, AT, "ann", "page", "exceeded retry", json.dumps({"key": EVIL}), EVIL, "done", json.dumps(outcome)
         )
@@ -258,6 +255,7 @@ class State:
         self.look_up: Any = lambda topic, id, *_: JournalView(Key(id, topic))
         self.find: Any = lambda _topic, _where, most: ([ListedJournal("a", 7, None, AT, AT, EVIL, None)], most < 1)
         self.looked_up: list[dict[str, Any]] = []
+        self.fates: list[dict[str, Any]] = [{"id": 1, "key": EVIL, "fate": "put back", "detail": EVIL}]
         self.done: list[tuple[Actor, Any, dict[str, Any]]] = []
 
 
@@ -439,6 +437,19 @@ def test_an_action_is_for_the_very_name_that_was_reviewed(site: Site, state: Sta
     (_, _, wanted), (_, resumed, _) = state.done
     assert wanted["key"] == name.encode()
     assert resumed == ("resume", PauseKind.KEY, name)
+
+
+def test_an_entry_lists_each_discarded_letter(site: Site, state: State) -> None:
+    state.fates = [
+        {"id": f"orders:3:{at}", "pipeline": "upsert:m", "key": key, "fate": "discarded", "detail": "not-json"}
+        for at, key in ((1, "k"), (2, None))
+    ]
+    page = site.open().get("/actions/0001").text
+    assert ["".join(re.findall(r">([^<>]+)<", row)) for row in re.findall(r"<tr>.*?</tr>", page)] == [
+        "idpipelinekeynowdetail",
+        "orders:3:1upsert:mkdiscardednot-json",
+        f"orders:3:2upsert:m{NOTHING}discardednot-json",
+    ]
 
 
 def test_chosen_dead_letters_are_those_of_their_pipeline(site: Site, state: State) -> None:

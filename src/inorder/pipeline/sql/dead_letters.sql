@@ -68,6 +68,11 @@ INSERT INTO inorder_dead_letter_action
 SELECT %(batch)s, pipeline, topic, {partition}, {offset}, generation, code, {key}, %(action)s, %(reason)s, {actor}
 FROM inorder_dead_letter WHERE {condition} {for_update};
 
+-- name: settled
+-- The letters of one action, the first of them.
+SELECT pipeline, topic, {partition}, {offset}, code, {key} FROM inorder_dead_letter_action
+WHERE batch = %(batch)s ORDER BY pipeline, topic, {partition}, {offset} LIMIT %(most)s;
+
 -- name: take
 -- Deletes exactly the recorded letters; a letter that arrived in between stays.
 DELETE FROM inorder_dead_letter

@@ -10,7 +10,14 @@ from typing import Any
 
 from inorder.database.database import Database, Dialect, InstallingDatabase, moment, statements_of
 from inorder.database.sql import quoted_table
-from inorder.pipeline.stores.ports import LetterFilter, LetterGroup, LetterPlace, LetterPosition, StoredLetter
+from inorder.pipeline.stores.ports import (
+    LetterFilter,
+    LetterGroup,
+    LetterPlace,
+    LetterPosition,
+    SettledLetter,
+    StoredLetter,
+)
 
 Execute = Callable[[str, Mapping[str, Any]], int]
 """Runs a statement in an open transaction; returns the number of rows written."""
@@ -70,13 +77,22 @@ class SqlDeadLetters:
         return int(found.rows[0][0] or 0)
 
     def discard(self, wanted: LetterFilter, reason: str) -> int:
+        return self.discard_listed(wanted, reason, 0)[0]
+
+    def discard_listed(self, wanted: LetterFilter, reason: str, most: int) -> tuple[int, list[SettledLetter]]:
+        """Discards the selected letters; returns how many there were, and the first of them."""
+        batch = uuid.uuid4().hex
         with self._database.transaction() as transaction:
-            return _take(
+            count = _take(
                 lambda statement, parameters: transaction.execute(statement, parameters).count,
                 self._dialect,
                 "matching",
-                {**_bound(wanted), "action": "discard", "reason": reason},
+                {**_bound(wanted), "action": "discard", "reason": reason, "batch": batch},
             )
+            if not count or not most:
+                return count, []
+            listed = transaction.execute(self._statements["settled"], {"batch": batch, "most": most}).rows
+            return count, [SettledLetter(*row) for row in listed]
 
     def close(self) -> None:
         self._database.close()
@@ -84,7 +100,7 @@ class SqlDeadLetters:
 
 def settle(execute: Execute, dialect: Dialect, place: LetterPlace, offset: int, action: str, reason: str) -> bool:
     """Deletes one letter and records the reason, in a transaction of a target table; False if it does not exist."""
-    letter = {**place._asdict(), "offset": offset, "action": action, "reason": reason}
+    letter = {**place._asdict(), "offset": offset, "action": action, "reason": reason, "batch": uuid.uuid4().hex}
     return _take(execute, dialect, "at", letter) == 1
 
 
@@ -101,10 +117,9 @@ def dead_letter_tables(dialect: Dialect) -> list[str]:
 
 def _take(execute: Execute, dialect: Dialect, condition: str, parameters: Mapping[str, Any]) -> int:
     statements = _render_statements(dialect)
-    batch = {**parameters, "batch": uuid.uuid4().hex}
-    if execute(statements[f"note_{condition}"], batch) == 0:
+    if execute(statements[f"note_{condition}"], parameters) == 0:
         return 0
-    return execute(statements[f"take_{condition}"], batch)
+    return execute(statements[f"take_{condition}"], parameters)
 
 
 @cache
@@ -112,8 +127,9 @@ def _render_statements(dialect: Dialect) -> dict[str, str]:
     statements = statements_of("inorder.pipeline", dialect, "dead_letters.sql")
     names = {name: quoted_table(dialect, name) for name in ("partition", "offset", "key", "value")}
     conditions = {name: statements.render(name, **names) for name in ("matching", "at")}
+    settled = statements.render("settled", **{name: names[name] for name in ("partition", "offset", "key")})
     names |= {"actor": statements["actor"], "for_update": statements["for_update"]}
-    found = {
+    found = {"settled": settled} | {
         name: statements.render(name, **names, matching=conditions["matching"])
         for name in ("counts", "count", "places", "page", "after", "groups", "never_applied", "newest_generation")
     }

@@ -286,6 +286,22 @@ class LetterFilter:
     key: bytes | None = None
 
 
+class SettledLetter(NamedTuple):
+    """A letter that an action has settled."""
+
+    pipeline: str
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    key: bytes | None
+
+    @property
+    def id(self) -> str:
+        """How commands name it."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
 class DeadLetters(Protocol):
     """The dead letters of all pipelines of a database."""
 
