@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.service import JournalAdmin
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
@@ -171,7 +172,28 @@ class SetAside:
         self, action: str, key: Key, offset: int | None, reason: str, fate: str, act: Callable[[], int]
     ) -> Logged[int]:
         target = {"topic": key.topic, "id": key.id} | ({} if offset is None else {"offset": offset})
-        return self.log.record(action, target, reason, act, lambda count: Outcome({fate: count}))
+
+        def list_and_act() -> tuple[int, list[Quarantined]]:
+            listed = [each for each in self.journals().quarantined(key.topic, key.id) if offset in (None, each.offset)]
+            return act(), listed
+
+        def describe(done: tuple[int, list[Quarantined]]) -> Outcome:
+            count, listed = done
+            fates = [
+                {
+                    "id": f"{key.topic}:{each.partition}:{each.offset}",
+                    "topic": key.topic,
+                    "key": key.id,
+                    "fate": fate,
+                    "detail": each.reason,
+                }
+                for each in listed
+            ]
+            # A record may have come in between; then only the number is known.
+            return Outcome({fate: count}, fates if len(fates) == count else ())
+
+        logged = self.log.record(action, target, reason, list_and_act, describe)
+        return Logged(logged.id, logged.result[0])
 
 
 @dataclass(slots=True)

@@ -129,6 +129,18 @@ class WebBackend:
     def quarantined(self) -> list[Fields]:
         return [quarantine_fields(each) for each in self._app.journal_admin.quarantined()[:MOST]]
 
+    def quarantined_journals(self) -> list[Fields]:
+        """The journals in quarantine, each with its first record and how many there are."""
+        found: dict[Key, Fields] = {}
+        for each in self._app.journal_admin.quarantined():
+            fields = found.setdefault(each.key, {**quarantine_fields(each), "count": 0})
+            fields["count"] += 1
+        return list(found.values())[:MOST]
+
+    def quarantined_records(self, topic: str, id: str) -> list[Fields]:
+        """The records of one journal in quarantine."""
+        return [quarantine_fields(each) for each in self._app.journal_admin.quarantined(topic, id)]
+
     def journal(self, topic: str, id: str, first: int | None = None, most: int = SHOWN_EVENTS) -> Fields:
         """A journal with its last events, or those from a number on."""
         return journal_fields(self._app.journal_lookup.look_up(topic, id, first, most))

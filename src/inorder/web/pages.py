@@ -140,7 +140,7 @@ def problems(visit: Visit) -> View:
             "relay": relay,
             "pipeline": pipeline,
             "journal": journal,
-            "quarantined": visit.backend.quarantined() if parked else [],
+            "quarantined": visit.backend.quarantined_journals() if parked else [],
         },
     )
 
@@ -184,6 +184,8 @@ def missing(visit: Visit) -> View:
 
 def review(visit: Visit) -> View:
     """How many records an action is for, and the first of them, before it is done."""
+    if visit.text("kind") == "quarantine":
+        return _review_journal(visit)
     kind, action = visit.kind, visit.one_of("action", "retry", "discard")
     ids, wanted = visit.params.get("id", []), filter_of(visit.flat, names_of(kind))
     if not (ids or wanted or visit.text("all") == "1"):
@@ -207,6 +209,27 @@ def review(visit: Visit) -> View:
             "all": visit.text("all"),
             "count": count,
             "is_exact": is_exact,
+            "rows": rows,
+        },
+    )
+
+
+def _review_journal(visit: Visit) -> View:
+    topic, id = visit.text("topic"), visit.text("id")
+    found = visit.backend.quarantined_records(topic, id)
+    rows = [
+        {"id": each["offset"], "key": each["id"], "code": "", "detail": each["reason"]} for each in found[:PREVIEW_ROWS]
+    ]
+    return View(
+        "review.html",
+        {
+            "kind": "quarantine",
+            "action": visit.one_of("action", "release", "discard"),
+            "ids": [],
+            "filter": {"topic": topic, "id": id},
+            "all": "",
+            "count": len(found),
+            "is_exact": True,
             "rows": rows,
         },
     )

@@ -61,7 +61,7 @@ def test_an_empty_quarantine_says_so() -> None:
 
 def test_release_says_how_many_were_applied(store: list[tuple[object, ...]]) -> None:
     assert json.loads(RUNNER.invoke(quarantine_app, ["release", "journal", "a", "--json"]).stdout) == {"released": 4}
-    assert store == [("release", Key("a", "journal"))]
+    assert store == [("list", "journal", "a"), ("release", Key("a", "journal"))]
 
 
 def test_discard_wants_an_offset_or_all(store: list[tuple[object, ...]]) -> None:
@@ -72,7 +72,7 @@ def test_discard_wants_an_offset_or_all(store: list[tuple[object, ...]]) -> None
     assert json.loads(RUNNER.invoke(quarantine_app, ["discard", "journal", "a", "--all", "--json"]).stdout) == {
         "discarded": 3
     }
-    assert store == [("discard", Key("a", "journal"), None)]
+    assert store == [("list", "journal", "a"), ("discard", Key("a", "journal"), None)]
 
 
 def test_discarding_what_is_not_there_is_an_error() -> None:

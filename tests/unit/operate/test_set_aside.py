@@ -67,6 +67,14 @@ class Admin:
             raise UnreachableError("The database is away.")
         yield RetryResult("p", "t:0:99", Fate.STALE, "newer")
 
+    def quarantined(self, topic: str, id: str) -> list[Any]:
+        assert (topic, id) == ("j", "a")
+        return [SimpleNamespace(partition=2, offset=offset, reason="damaged") for offset in (5, 7, 8)]
+
+    def release(self, key: Key) -> int:
+        self.calls.append(("release", key))
+        return 3
+
     def discard_listed(self, reason: str, most: int, **wanted: Any) -> tuple[int, list[SettledLetter]]:
         self.calls.append(("discard", reason, wanted))
         if wanted.get("offset") == 99:
@@ -169,6 +177,19 @@ def test_letters_that_were_settled_before_an_error_are_in_the_log(service: SetAs
 def test_journals_are_logged_too(service: SetAside, log: MemoryLog) -> None:
     assert service.discard_journal(Key("a", "j"), 7, "broken").result == 3
     assert log.entries == [("quarantine discard", {"topic": "j", "id": "a", "offset": 7}, "broken", log.entries[0][3])]
+    assert log.entries[0][3] == Outcome({"discarded": 3}), "one is listed: others came in between, and are only counted"
+
+
+@pytest.mark.parametrize(
+    ("act", "fate"), [(SetAside.release_journal, "released"), (SetAside.discard_journal, "discarded")]
+)
+def test_what_became_of_each_record_of_a_journal_is_logged(
+    service: SetAside, log: MemoryLog, act: Callable[..., Logged[int]], fate: str
+) -> None:
+    assert act(service, Key("a", "j"), reason="fixed").result == 3
+    outcome = log.entries[0][3]
+    assert (outcome.counts, len(outcome.fates)) == ({fate: 3}, 3)
+    assert outcome.fates[0] == {"id": "j:2:5", "topic": "j", "key": "a", "fate": fate, "detail": "damaged"}
 
 
 def test_rows_that_were_put_back_are_followed_and_other_fates_are_final(service: SetAside, admin: Admin) -> None:

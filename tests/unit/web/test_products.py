@@ -256,4 +256,7 @@ def test_one_record_of_a_journal_in_quarantine_is_discarded_by_its_offset(site: 
         assert client.post("/api/v1/quarantine/discard", json=body | given).status_code == 200
     assert client.post("/api/v1/quarantine/discard", json=body | {"offset": "x"}).status_code == 422
     key, actor = Key("a", "journal"), Actor("local", "api")
-    assert state.done == [(actor, (key, 7, "of no use"), {}), (actor, (key, None, "of no use"), {})]
+    assert state.done == [
+        (actor, ("discard", key, 7, "of no use"), {}),
+        (actor, ("discard", key, None, "of no use"), {}),
+    ]

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from html import unescape
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,8 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
-from inorder.journal.stores.ports import ListedJournal
+from inorder.journal.replication.store_port import Quarantined
+from inorder.journal.stores.ports import ListedJournal, LogRecord
 from inorder.model.errors import UnreachableError
 from inorder.model.journal import Key
 from inorder.operate.actions import Action, Actor, Logged, Outcome
@@ -128,7 +130,7 @@ class FakeApp:
             count_up_to=lambda most, **_: min(most, 3),
             groups=lambda **_: [LetterGroup("upsert:m", "orders", "not-json", 3, AT)],
         )
-        self.journal_admin = SimpleNamespace(quarantined=list)
+        self.journal_admin = SimpleNamespace(quarantined=self._quarantined)
         self.journal_lookup = SimpleNamespace(look_up=state.look_up, find=state.find)
         self.topics = SimpleNamespace(plan=lambda: [CreateTopic(Target("orders", 4), None, {})])
         self.action_log = SimpleNamespace(page=self._actions, read=self._action)
@@ -136,9 +138,9 @@ class FakeApp:
             settle_exceeded=self._settle,
             retry_letters=self._settle,
             discard_letters=self._settle,
-            release_journal=self._settle,
-            discard_journal=self._settle,
             follow_up=lambda action: action.result,
+            release_journal=partial(self._settle, "release"),
+            discard_journal=partial(self._settle, "discard"),
         )
 
     def __enter__(self) -> FakeApp:
@@ -163,6 +165,11 @@ class FakeApp:
 
     def plan_columns(self, table: str | None) -> list[NewColumn]:
         return [NewColumn(table or "orders", EVIL, 3, "text", None)]
+
+    def _quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
+        return [
+            each for each in self._state.quarantined if (topic, id) in ((None, None), (each.key.topic, each.key.id))
+        ]
 
     def _kafka(self) -> dict[str, Any]:
         if self._state.kafka_is_away:
@@ -254,6 +261,7 @@ class State:
         self.kafka_is_away = False
         self.look_up: Any = lambda topic, id, *_: JournalView(Key(id, topic))
         self.find: Any = lambda _topic, _where, most: ([ListedJournal("a", 7, None, AT, AT, EVIL, None)], most < 1)
+        self.quarantined: list[Quarantined] = []
         self.looked_up: list[dict[str, Any]] = []
         self.fates: list[dict[str, Any]] = [{"id": 1, "key": EVIL, "fate": "put back", "detail": EVIL}]
         self.done: list[tuple[Actor, Any, dict[str, Any]]] = []
@@ -450,6 +458,32 @@ def test_an_entry_lists_each_discarded_letter(site: Site, state: State) -> None:
         "orders:3:1upsert:mkdiscardednot-json",
         f"orders:3:2upsert:m{NOTHING}discardednot-json",
     ]
+
+
+@pytest.mark.parametrize("action", ["release", "discard"])
+def test_a_journal_in_quarantine_is_settled_after_a_counted_preview_with_a_reason(
+    site: Site, state: State, action: str
+) -> None:
+    state.parts["journal"] = JOURNAL | {"parked": 2}
+    state.quarantined = [
+        Quarantined(Key(id, "journal"), 0, EVIL, LogRecord(offset, 1, id.encode(), b"v", ()))
+        for id, offsets in ((EVIL, range(12)), ("other", range(12, 13)))
+        for offset in offsets
+    ]
+    client = site.open()
+    problems = client.get("/problems").text
+    assert "/problems/act" not in problems, "nothing is settled with one click"
+    links = [unescape(each) for each in re.findall(rf'href="(/problems/review[^"]*action={action})"', problems)]
+    review = client.get(next(each for each in links if "quarantine" in each)).text
+    assert f"{action.capitalize()} 12 records?" in review
+    assert "The first 10 of 12." in review
+    assert "<script>alert" not in review + problems
+    form = {"kind": "quarantine", "action": action, "topic": "journal", "id": EVIL}
+    assert client.post("/problems/act", content=urlencode(form), headers=FORM).status_code == 422
+    assert state.done == [], "a reason is required"
+    send_back(client, review)
+    [(_, asked, _)] = state.done
+    assert (asked[0], asked[1], asked[-1]) == (action, Key(EVIL, "journal"), "why")
 
 
 def test_chosen_dead_letters_are_those_of_their_pipeline(site: Site, state: State) -> None:
