@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any, Final, Literal, TypeAlias
 
 from inorder.operate.status import Part
+from inorder.topics.generations import Phase
 
 Health = Literal["ok", "attention", "trouble", "unknown", "unused"]
 """`unknown` was not read yet; `unused` is not set up, or nothing went through it."""
@@ -160,6 +161,58 @@ def _journal(new: New, part: Part) -> FlowHop:
 def open_breakers(part: Mapping[str, Any]) -> list[str]:
     """The daemons of the relay that wait for a circuit breaker."""
     return [daemon for daemon, state in (part.get("breakers") or {}).items() if state == "open"]
+
+
+# What is held: paused by an operator, or waiting by itself.
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Something that does not move, why, and the command that ends it or says more."""
+
+    state: Literal["paused", "switched", "rests"]
+    kind: str
+    name: str
+    reason: str
+    command: str
+
+
+def held(parts: Mapping[str, Part | None]) -> list[Held]:
+    """What is paused, then the topics whose rows wait for a switch, or rest after an error (strategy `topic-lock`).
+
+    A topic that another strategy cannot write is known only to the relay itself, which logs `relay.topic_waits`.
+    """
+    topics, relay = parts.get("topics") or {}, parts.get("relay") or {}
+    paused = ((*what.partition(" ")[::2], why) for what, why in topics.get("paused", {}).items())
+    found = [Held("paused", kind, name, why, f"inorder resume {kind} {quote(name)}") for kind, name, why in paused]
+    found += [
+        Held(
+            "switched",
+            "topic",
+            each["topic"],
+            f"It is being switched to {each['target']!r}: {each['phase']}. Its rows wait, and continue by themselves.",
+            f"inorder topics status {quote(each['topic'])}",
+        )
+        for each in topics.get("generations", ())
+        if each["phase"] in _HOLDING
+    ]
+    found += [
+        Held(
+            "rests",
+            "topic",
+            each["topic"],
+            f"It rests after {counted(each['retries'], 'error')}; {counted(each['messages'], 'message')} in the outbox."
+            " A worker tries again after relay.topic_lock.lock_seconds.",
+            "inorder relay status",
+        )
+        for each in relay.get("topics", ())
+        if each["error"]
+    ]
+    return found
+
+
+_HOLDING: Final = (Phase.CLOSING, Phase.MEASURING)
+"""Phases of a switch in which a topic takes no records."""
 
 
 # What needs attention.

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 from inorder.model.errors import ConfigurationError
 from inorder.operate.actions import Actor
 from inorder.operate.fields import action_fields, whole_action
+from inorder.operate.flow import held
 from inorder.operate.journals import SHOWN_EVENTS
 from inorder.operate.watch import Sample
 from inorder.web.access import User
@@ -132,7 +133,7 @@ def key(visit: Visit) -> View:
 
 
 def problems(visit: Visit) -> View:
-    relay, pipeline, journal = (visit.backend.part(name) for name in ("relay", "pipeline", "journal"))
+    relay, pipeline, journal, topics = map(visit.backend.part, ("relay", "pipeline", "journal", "topics"))
     parked = (journal.part or {}).get("parked", 0)
     return View(
         "problems.html",
@@ -140,6 +141,8 @@ def problems(visit: Visit) -> View:
             "relay": relay,
             "pipeline": pipeline,
             "journal": journal,
+            "topics": topics,
+            "held": held({"relay": relay.part, "topics": topics.part}),
             "quarantined": visit.backend.quarantined_journals() if parked else [],
         },
     )

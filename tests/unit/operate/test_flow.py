@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inorder.operate.flow import Flow, counted, duration, flow_of
+from inorder.operate.flow import Flow, Held, counted, duration, flow_of, held
 
 RELAY: dict[str, Any] = {
     "group": "g", "table": "outbox", "strategy": "drain", "shards": 1, "waiting": 0, "oldest_seconds": 0.0,
@@ -97,3 +97,43 @@ def test_what_was_not_read_or_set_up_is_not_known() -> None:
 def test_numbers_are_for_people() -> None:
     assert [counted(each, "row") for each in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]
     assert [duration(each) for each in (0.25, 75, 7200, 90_061)] == ["0.2 s", "1 min 15 s", "2 h", "1 d 1 h"]
+
+
+def test_what_is_paused_switched_or_rests_is_held_with_its_reason_and_command() -> None:
+    switched = {"topic": "orders", "target": "orders.g1"}
+    state = {"topic": "bills", "messages": 3, "retries": 2, "error": True}
+    parts: dict[str, Any] = {
+        "topics": {
+            "paused": {"key orders/4 2": "an incident (ann)", "shard 3": "a test (bob)"},
+            "generations": [switched | {"phase": phase} for phase in ("closing", "preparing", "steady", "measuring")],
+        },
+        "relay": {"topics": [state, state | {"topic": "fine", "error": False}]},
+    }
+    waits = "Its rows wait, and continue by themselves."
+    assert held(parts) == [
+        Held("paused", "key", "orders/4 2", "an incident (ann)", "inorder resume key 'orders/4 2'"),
+        Held("paused", "shard", "3", "a test (bob)", "inorder resume shard 3"),
+        *(
+            Held(
+                "switched",
+                "topic",
+                "orders",
+                f"It is being switched to 'orders.g1': {phase}. {waits}",
+                "inorder topics status orders",
+            )
+            for phase in ("closing", "measuring")
+        ),
+        Held(
+            "rests",
+            "topic",
+            "bills",
+            "It rests after 2 errors; 3 messages in the outbox."
+            " A worker tries again after relay.topic_lock.lock_seconds.",
+            "inorder relay status",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("parts", [{}, {"topics": None, "relay": None}, {"topics": {"error": "away"}, "relay": {}}])
+def test_nothing_is_held_as_far_as_is_known(parts: dict[str, Any]) -> None:
+    assert held(parts) == []

@@ -460,6 +460,18 @@ def test_an_entry_lists_each_discarded_letter(site: Site, state: State) -> None:
     ]
 
 
+def test_held_topics_are_problems_with_reason_command_and_what_ends_a_pause(site: Site, state: State) -> None:
+    state.parts["topics"] = TOPICS | {"paused": {"topic a b": "an incident (ann)"}}
+    client = site.open()
+    page = client.get("/problems").text
+    assert "an incident (ann)" in page
+    assert "<code>inorder resume topic &#39;a b&#39;</code>" in page
+    assert "<code>inorder topics status orders</code>" in page
+    send_back(client, page)
+    [(_, resumed, _)] = state.done
+    assert resumed == ("resume", PauseKind.TOPIC, "a b")
+
+
 @pytest.mark.parametrize("action", ["release", "discard"])
 def test_a_journal_in_quarantine_is_settled_after_a_counted_preview_with_a_reason(
     site: Site, state: State, action: str
@@ -472,7 +484,7 @@ def test_a_journal_in_quarantine_is_settled_after_a_counted_preview_with_a_reaso
     ]
     client = site.open()
     problems = client.get("/problems").text
-    assert "/problems/act" not in problems, "nothing is settled with one click"
+    assert 'value="quarantine"' not in problems, "nothing is settled with one click"
     links = [unescape(each) for each in re.findall(rf'href="(/problems/review[^"]*action={action})"', problems)]
     review = client.get(next(each for each in links if "quarantine" in each)).text
     assert f"{action.capitalize()} 12 records?" in review
