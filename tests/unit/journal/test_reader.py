@@ -24,6 +24,7 @@ class CountingStore(MemoryJournalStore):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self.before_offset: Callable[[], None] = lambda: None
 
     def pointer(self, key: Key) -> JournalHead | None:
         self.asked.append("pointer")
@@ -31,6 +32,7 @@ class CountingStore(MemoryJournalStore):
 
     def offset(self, topic: str, partition: int) -> int | None:
         self.asked.append("offset")
+        self.before_offset()
         return super().offset(topic, partition)
 
 
@@ -137,6 +139,28 @@ class TestWhatIsSpared:
         world.replicate()
         assert [record.seq_nr for record in records] == [2, 3]
         assert len(spans(world)) == 1
+
+    @pytest.mark.parametrize("cached", [False, True])
+    def test_what_the_store_got_after_the_mark_is_not_joined_with_what_was_there_before(self, cached: bool) -> None:
+        """The first events come from an old head, the rest from one that has a delete and an append more."""
+        store = CountingStore()
+        world = World(store=store, buffer_bytes=0, cached=cached)
+        world.append(1)
+        world.append(2)
+        world.replicate()
+        world.append(3)
+        records = world.journal.read()
+        assert [next(records).seq_nr, next(records).seq_nr] == [1, 2]
+
+        def catch_up_after_the_check() -> None:
+            if store.asked[-2:] == ["pointer", "offset"]:
+                store.before_offset = lambda: None
+                world.journal.delete(1)
+                world.append(4)
+                world.replicate()
+
+        store.before_offset = catch_up_after_the_check
+        assert [record.seq_nr for record in records] == [3]
 
     def test_payloads_that_are_not_shown_are_not_decoded(self) -> None:
         world = World()

@@ -38,7 +38,8 @@ Failure table:
 | for longer than the topic's retention      | `RecordsLostError`, unless the store has caught up meanwhile       |
 | the journal is purged while it is read     | `JournalChangedError` instead of a journal with a hole; a later    |
 | or events that are being shown are deleted | read is correct                                                    |
-| appends while it is read                   | they are after the mark and not shown                              |
+| appends while it is read                   | they are after the mark and not shown, unless everything comes     |
+|                                            | from a store that has passed the mark                              |
 | a record of the journal cannot be read     | `DamagedRecordError`, unless a purge comes after it                |
 | two writers                                | the first wins, the other's events are reported as forks           |
 | Kafka does not answer                      | `DeadlineError`: each step has a time limit, and so has the stream |
@@ -241,12 +242,18 @@ class JournalReader:
     def _replicated_meanwhile(
         self, moment: Moment, plan: ReadPlan, numbers: SeqRange
     ) -> Generator[EventRecord, None, None]:
+        """What the store has by now of the events that only the log had.
+
+        Without a head at the mark nothing was shown before, so everything is of the later moment. With one, what it
+        had is shown already: events after the mark may follow a delete of those, and are left out.
+        """
         head = self._store.pointer(moment.key)
+        last = numbers.last
         if plan.head is not None:
             _require_unchanged(moment.key, plan.head, head, numbers.first)
-        if head is not None:
-            start = max(numbers.first, (head.delete_to or 0) + 1)
-            yield from self._stored(moment.key, head, SeqRange(start, max(start, numbers.last)))
+            last = min(last, plan.pointer or 0)
+        if head is not None and (start := max(numbers.first, (head.delete_to or 0) + 1)) <= last:
+            yield from self._stored(moment.key, head, SeqRange(start, last))
 
     def _appends(self, moment: Moment, window: Window) -> Generator[LogAppend, None, None]:
         """The appends of a window that begins with the first one that is in the log alone, and the life each found."""
