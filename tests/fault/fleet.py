@@ -169,6 +169,10 @@ class Fleet:
         newest = self._ask(f"SELECT coalesce(max(id), 0) FROM {self.settings.relay.table}")
         self.eventually(lambda: self._all_run() and not self.waiting(f"id <= {newest} AND {which}"), seconds)
 
+    def wait_for_errors(self) -> None:
+        """Waits until the clients have injected one: a fast machine needs few calls, which may all succeed."""
+        self.eventually(lambda: self._all_run() and self.injected() > 0, PROGRESS_SECONDS)
+
     def _all_run(self) -> bool:
         for instance in self.instances:
             instance.check()

@@ -35,6 +35,7 @@ def start_and_stop(fleet: Fleet, instances: int, stagger_seconds: float, freeze_
     with fleet.load:
         fleet.start_staggered(instances, stagger_seconds)
         fleet.wait_for_progress()
+        fleet.wait_for_errors()
         if freeze_seconds is not None:
             fleet.kill_leader()
             fleet.freeze_leader(freeze_seconds)
