@@ -34,7 +34,7 @@ def rows_of(text: str) -> list[str]:
     return [row.partition("</tr>")[0] for row in text.split("<tr>")]
 
 
-def test_relays_show_owner_and_term_of_every_shard_and_who_stands_by(site: Site, state: State) -> None:
+def test_relays_show_owner_and_term_of_every_shard_and_standby_instances(site: Site, state: State) -> None:
     state.parts["relay"] = RELAY | {
         "owners": ["a", "b"],
         "terms": [4, 9],
@@ -48,7 +48,7 @@ def test_relays_show_owner_and_term_of_every_shard_and_who_stands_by(site: Site,
     rows = rows_of(text)
     assert any(">a<" in row and ">4<" in row and "before this page watched" in row for row in rows)
     assert any(">b<" in row and ">9<" in row and " ago<" in row for row in rows)
-    assert any(">c<" in row and "stands by" in row for row in rows)
+    assert any(">c<" in row and "standby" in row for row in rows)
     assert "<dt>in flight</dt><dd>12</dd>" in text
 
 
