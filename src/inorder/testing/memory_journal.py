@@ -2,8 +2,8 @@
 
 `MemoryJournals` puts them together, for the tests of applications. It is the same client and the same reader as on
 Kafka, and the same rules decide what counts (`journal/life.py`); only log, store and snapshots are in memory. So it
-passes the same contract suite, `tests/contract/journals`. The parts are public as well, for a test that wants to be in
-between them.
+passes the same contract suite, `tests/contract/journals`. Projections write to a real database, as a rule an SQLite
+file. The parts are public as well, for a test that wants to be in between them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple, assert_never
 from uuid import UUID
 
+from inorder.database.database import Database, open_database
 from inorder.journal.action import Mark, apply_expiry_change
 from inorder.journal.asynchronous import THREADS, AsyncJournalClient
 from inorder.journal.client import JournalClient, log_fork
 from inorder.journal.codec import RecordSender, action_of
 from inorder.journal.life import Fork
+from inorder.journal.projection import Projection
+from inorder.journal.projection_runner import Polled, ProjectionRunner
 from inorder.journal.reading.head_cache import Ahead, InspectedRecord, Known, PartitionCache, inspect_record
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.replication.actions import SliceSource, replicate_journal
@@ -44,13 +47,14 @@ from inorder.journal.snapshots import (
     purged_error,
     select_snapshots,
 )
-from inorder.journal.stores.ports import JournalHead, LogRecord, Window
+from inorder.journal.stores.ports import JournalFilter, JournalHead, ListedJournal, LogRecord, Window
+from inorder.journal.stores.projection_store import ProjectionStore
 from inorder.journal.subscription import Subscription
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, RecordsLostError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr, Snapshot, SnapshotCriteria
 from inorder.model.message import Record
-from inorder.model.partitioning import Partitioner, partition_of
+from inorder.model.partitioning import Extent, Partitioner, Place, partition_of
 
 
 class Regime(NamedTuple):
@@ -120,11 +124,52 @@ class MemoryJournals(JournalClient):
             now=now,
         )
         self._seconds = timeout_seconds
+        self._projections: list[ProjectionRunner] = []
+        self._databases: list[Database] = []
+
+    def find(
+        self, topic: str, *, origin: str | None = None, created: date | None = None, expires: date | None = None
+    ) -> Iterator[ListedJournal]:
+        """The replicated journals of a topic that match; see `inorder.Journals.find`."""
+        return self.store.journals(topic, JournalFilter(origin, created, expires))
 
     def subscribe(self, topic: str, checkpoint: Any = None, **options: Any) -> Subscription:
         """Every event of a topic after a checkpoint; see `inorder.Journals.subscribe`."""
         options = {"timeout_seconds": self._seconds, "on_fork": log_fork, **options}
         return Subscription(self.log, self.store, topic, time.monotonic, checkpoint=checkpoint, **options)
+
+    def project(
+        self,
+        projection: Projection,
+        *,
+        database: str,
+        on_waiting: Callable[[str], object] = lambda _reason: None,
+    ) -> ProjectionRunner:
+        """A projection into tables of a database, for a test `sqlite:///FILE`; see `inorder.Journals.project`.
+
+        `run(once=True)` of what is returned ends when everything is projected. There is no consumer group: each
+        instance has all partitions, and the rows of the database decide which one applies a record.
+        """
+        opened = open_database(database, f"inorder projection {projection.name}")
+        self._databases.append(opened)
+
+        def open_tail(chosen: Projection, is_alone: bool) -> MemorySharedTail:  # noqa: ARG001 - the signature
+            return MemorySharedTail(
+                self.log, {(topic, number): 0 for topic in chosen.topics for number in range(self.log.partitions)}
+            )
+
+        store = ProjectionStore(opened, projection.name)
+        runner = ProjectionRunner(projection, store, self.store, open_tail, on_waiting=on_waiting)
+        self._projections.append(runner)
+        return runner
+
+    def close(self) -> None:
+        """Ends the projections and closes their databases; the events stay. May be called twice."""
+        for runner in self._projections:
+            runner.stop()
+        for opened in self._databases:
+            opened.close()
+        super().close()
 
 
 class AsyncMemoryJournals(AsyncJournalClient):
@@ -227,7 +272,7 @@ class MemoryJournalLog:
     """
 
     def __init__(self, partitions: int = 1, *, doubled: bool = False) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._copies = 2 if doubled else 1
         self._records: dict[tuple[str, int], list[LogRecord]] = defaultdict(list)
         self._first: dict[tuple[str, int], int] = defaultdict(int)
@@ -266,7 +311,7 @@ class MemoryJournalLog:
 
     def partition_of(self, topic: str, key: bytes) -> int:  # noqa: ARG002 - all topics have the same partitions
         """The partition that Java's producer chooses."""
-        return partition_of(key, self._partitions, Partitioner.MURMUR2) or 0
+        return partition_of(key, self.partitions, Partitioner.MURMUR2) or 0
 
     def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
         place = window.topic, window.partition
@@ -281,11 +326,18 @@ class MemoryJournalLog:
                     yield record
 
     def tail(self, topic: str) -> MemoryTail:
-        return MemoryTail(self, topic, self._partitions, self._changed)
+        return MemoryTail(self, topic, self.partitions, self._changed)
 
     def first(self, topic: str, partition: int) -> int:
         """The lowest offset that is still there."""
         return self._first[topic, partition]
+
+    def wait_for_more(self, offsets: Mapping[Place, int], timeout_seconds: float) -> None:
+        """Waits until a partition has a record at its offset or above."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: any(self.end(*place) > offset for place, offset in offsets.items()), timeout_seconds
+            )
 
     def close(self) -> None:
         """Does nothing."""
@@ -330,9 +382,67 @@ class MemoryTail:
         return records
 
 
+@dataclass
+class MemorySharedTail:
+    """Follows partitions of topics in memory, for a projection; `places` may be changed at any time.
+
+    `on_poll` is called in place of waiting for records.
+    """
+
+    log: MemoryJournalLog
+    places: dict[Place, int]
+    on_poll: Callable[[], object] | None = None
+    starts: dict[Place, int] = field(default_factory=dict)
+    id: str = "one"
+
+    def assigned(self) -> Mapping[Place, int]:
+        return dict(self.places)
+
+    def partitions(self, topic: str) -> int:  # noqa: ARG002 - the port's signature
+        return self.log.partitions
+
+    def topic_id(self, topic: str) -> str | None:  # noqa: ARG002 - the port's signature
+        return self.id
+
+    def extent(self, place: Place) -> Extent:
+        return Extent(self.log.first(*place), self.log.end(*place))
+
+    def end(self, place: Place) -> int:
+        return self.extent(place).end
+
+    def start(self, place: Place, offset: int) -> None:
+        self.starts[place] = offset
+
+    def stop(self, place: Place) -> None:
+        self.starts.pop(place, None)
+
+    def poll(self, timeout_seconds: float) -> Polled:
+        if self.on_poll is None:
+            self.log.wait_for_more(self.starts, timeout_seconds)
+        else:
+            self.on_poll()
+        records: dict[Place, list[LogRecord]] = {}
+        ends, lost = {}, set()
+        for place, offset in list(self.starts.items()):
+            end = self.log.end(*place)
+            if offset < self.log.first(*place):
+                lost.add(place)
+                continue
+            if found := self.log.records_between(*place, offset, end):
+                records[place] = found
+            self.starts[place] = ends[place] = end
+        return Polled(records, ends, lost)
+
+    def close(self) -> None:
+        self.starts.clear()
+
+
 @dataclass(slots=True)
 class _Rows:
     head: JournalHead | None = None
+    created: datetime = datetime.min
+    updated: datetime = datetime.min
+    origin: str | None = None
     segments: dict[int, dict[tuple[SeqNr, UUID | None], EventRecord]] = field(default_factory=dict)
 
 
@@ -376,6 +486,15 @@ class MemoryJournalStore:
     def ids(self, topic: str) -> Iterator[str]:
         return (key.id for key, rows in list(self._journals.items()) if key.topic == topic and rows.head)
 
+    def journals(self, topic: str, where: JournalFilter) -> Iterator[ListedJournal]:
+        with self._lock:
+            found = [
+                _listed(key.id, rows.head, rows)
+                for key, rows in self._journals.items()
+                if key.topic == topic and rows.head
+            ]
+        return filter(where.fits, found)
+
     def close(self) -> None:
         """Does nothing."""
 
@@ -395,9 +514,11 @@ class MemoryJournalStore:
                 segment = rows.segments.setdefault(statement.segment, {})
                 segment.update({(event.seq_nr, statement.record_id): event for event in statement.events})
             case InsertHead():
-                rows.head = statement.head
+                rows.head, rows.origin = statement.head, statement.origin
+                rows.created = rows.updated = statement.created
             case UpdateHead():
                 rows.head = rows.head and update_head(rows.head, statement)
+                rows.updated = statement.updated
             case DeleteEvents():
                 if not self._keeps_rows:
                     _delete(rows, statement)
@@ -405,6 +526,11 @@ class MemoryJournalStore:
                 rows.head = None
             case _:
                 assert_never(statement)
+
+
+def _listed(id: str, head: JournalHead, rows: _Rows) -> ListedJournal:
+    expires = None if head.expiry is None else head.expiry.on
+    return ListedJournal(id, head.seq_nr, head.delete_to, rows.created, rows.updated, rows.origin, expires)
 
 
 def update_head(head: JournalHead, update: UpdateHead) -> JournalHead:

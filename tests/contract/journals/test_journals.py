@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,8 @@ from inorder.model.errors import (
     SnapshotTooOldError,
     ValidationError,
 )
-from inorder.model.journal import Event, Json, Key, Payload
+from inorder.model.journal import Event, Json, Key, PartitionOffset, Payload
+from tests.conftest import Eventually
 from tests.contract.journals.conftest import Journals
 
 
@@ -213,6 +216,42 @@ def test_a_subscription_shows_every_event_once_and_after_a_checkpoint_the_rest(j
     assert sorted((id, number) for id, number, _ in whole) == expected
     rest = take(len(expected) - 5, whole[4][2])
     assert sorted(each[:2] for each in rest) == sorted(each[:2] for each in whole[5:])
+
+
+@pytest.mark.usefixtures("replicating")
+@pytest.mark.parametrize("replicating", [True], indirect=True, ids=["replicating"])
+def test_journals_are_found_by_who_began_them_and_by_their_days(
+    journals: Journals, topic: str, eventually: Eventually
+) -> None:
+    def ids(**where: Any) -> list[str]:
+        return sorted(each.id for each in journals.find(topic, **where))
+
+    def is_replicated(place: PartitionOffset | None) -> bool:
+        return place is not None and (journals.store.offset(topic, place.partition) or 0) >= place.offset
+
+    for id, days in (("short", 1), ("long", 9), ("lasting", None), ("purged", None)):
+        journal = journals.journal(Key(id, topic))
+        journal.append([Event(1), Event(2)], expire_after=None if days is None else timedelta(days=days))
+        acts: dict[str, Callable[[], PartitionOffset | None]] = {
+            "long": partial(journal.delete, 1),
+            "purged": journal.purge,
+        }
+        place = acts.get(id, journal.mark)()
+        for _ in range(3):
+            journal.mark()  # the replicator in memory is some records behind
+        eventually(partial(is_replicated, place))
+    assert ids() == ["lasting", "long", "short"]
+    found = {each.id: each for each in journals.find(topic)}
+    assert (found["long"].seq_nr, found["long"].delete_to, found["long"].origin) == (2, 1, "here")
+    assert (found["lasting"].expires, found["lasting"].delete_to) == (None, None)
+    assert found["long"].created <= found["long"].updated
+    first, expiry = found["short"].created.date(), found["short"].expires
+    assert ids(created=first) == sorted(id for id, each in found.items() if each.created.date() == first)
+    assert ids(created=first - timedelta(days=1)) == []
+    assert ids(expires=expiry) == ["short"]
+    assert ids(origin="here", created=first, expires=expiry) == ["short"]
+    assert ids(origin="another") == []
+    assert list(journals.find("unknown")) == []
 
 
 @pytest.mark.usefixtures("replicating")

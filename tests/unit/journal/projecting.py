@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inorder.database.database import Database, Transaction, open_database
 from inorder.journal.projection import Appended, Change, Deleted, Projection, Purged
-from inorder.journal.projection_runner import Polled, ProjectionRunner
-from inorder.journal.stores.ports import EventualJournal, LogRecord
+from inorder.journal.projection_runner import ProjectionRunner
+from inorder.journal.stores.ports import EventualJournal
 from inorder.journal.stores.projection_store import ProjectionStore
-from inorder.model.partitioning import Extent, Place
+from inorder.testing.memory_journal import MemorySharedTail
 from tests.unit.journal.subscribing import TOPIC, Topic
 
 SEEN = """
@@ -44,55 +44,6 @@ def fold_change(transaction: Transaction, change: Change) -> None:
 
 
 @dataclass
-class MemorySharedTail:
-    """Follows partitions of a log in memory; `places` may be changed at any time."""
-
-    topic: Topic
-    places: dict[Place, int]
-    on_poll: Callable[[], object] = lambda: None
-    starts: dict[Place, int] = field(default_factory=dict)
-    id: str = "one"
-
-    def assigned(self) -> Mapping[Place, int]:
-        return dict(self.places)
-
-    def partitions(self, topic: str) -> int:  # noqa: ARG002 - the port's signature
-        return self.topic.partitions
-
-    def topic_id(self, topic: str) -> str | None:  # noqa: ARG002 - the port's signature
-        return self.id
-
-    def extent(self, place: Place) -> Extent:
-        return Extent(self.topic.log.first(*place), self.topic.log.end(*place))
-
-    def end(self, place: Place) -> int:
-        return self.extent(place).end
-
-    def start(self, place: Place, offset: int) -> None:
-        self.starts[place] = offset
-
-    def stop(self, place: Place) -> None:
-        self.starts.pop(place, None)
-
-    def poll(self, timeout_seconds: float) -> Polled:  # noqa: ARG002 - nothing is waited for in memory
-        self.on_poll()
-        records: dict[Place, list[LogRecord]] = {}
-        ends, lost = {}, set()
-        for place, offset in list(self.starts.items()):
-            end = self.topic.log.end(*place)
-            if offset < self.topic.log.first(*place):
-                lost.add(place)
-                continue
-            if found := self.topic.log.records_between(*place, offset, end):
-                records[place] = found
-            self.starts[place] = ends[place] = end
-        return Polled(records, ends, lost)
-
-    def close(self) -> None:
-        self.starts.clear()
-
-
-@dataclass
 class ReadModel:
     """The database of the read model, and runners of one projection into it."""
 
@@ -117,7 +68,7 @@ class ReadModel:
         places = {(TOPIC, number): 0 for number in range(self.topic.partitions)}
 
         def open_tail(_: Projection, is_alone: bool) -> MemorySharedTail:
-            return MemorySharedTail(self.topic, places, id=self.topic_id) if is_alone or tail is None else tail
+            return MemorySharedTail(self.topic.log, places, id=self.topic_id) if is_alone or tail is None else tail
 
         store = ProjectionStore(self.open(), "view")
         return ProjectionRunner(projection, store, self.journals or self.topic.store, open_tail, **options)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
@@ -48,13 +50,13 @@ from inorder.model.journal import Event, Key, PartitionOffset, Payload
 from inorder.model.message import Record
 from inorder.model.partitioning import Extent, Place
 from inorder.settings import Settings
-from inorder.testing.memory_journal import MemoryJournalStore
+from inorder.testing import MemoryJournals
+from inorder.testing.memory_journal import MemoryJournalStore, MemorySharedTail
 from tests.conftest import Eventually
 from tests.selection import examples
 from tests.unit.docs.markdown import blocks, page
 from tests.unit.journal.projecting import (
     Interrupted,
-    MemorySharedTail,
     ReadModel,
     fold_change,
     in_thread,
@@ -228,7 +230,7 @@ def test_of_two_instances_with_one_partition_one_applies_and_the_other_reads_aga
             is_paused.set()
             resume.wait(60)
 
-    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, pause)
+    tail = MemorySharedTail(topic.log, {(TOPIC, 0): 0}, pause)
     zombie = model.runner(tail)
     thread = in_thread(zombie)
     assert is_paused.wait(60)
@@ -296,7 +298,7 @@ def test_pauses_grow_to_a_minute_and_the_partition_counts_as_waiting_until_the_r
     model = ReadModel(topic, tmp_path / "view.db", handler)
     topic.append("a", 1)
     topic.append("a", 2)
-    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, poll)
+    tail = MemorySharedTail(topic.log, {(TOPIC, 0): 0}, poll)
     runner = model.runner(tail, clock=lambda: now[0], on_waiting=reported.append)
     runner.run()
     pauses = [after - before for before, after in pairwise(failed)]
@@ -329,7 +331,7 @@ def test_a_partition_that_could_not_be_opened_and_has_nothing_to_read_waits_no_m
             runner.stop()
 
     monkeypatch.setattr(MemorySharedTail, "extent", fail_at_first)
-    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, poll)
+    tail = MemorySharedTail(topic.log, {(TOPIC, 0): 0}, poll)
     runner = model.runner(tail, clock=lambda: now[0], on_waiting=reported.append)
     runner.run()
     assert (reported[0], runner.waiting()) == ("Kafka is away.", {})
@@ -352,7 +354,7 @@ def test_a_partition_that_goes_to_another_instance_while_it_waits_is_no_longer_r
 
     model = ReadModel(topic, tmp_path / "view.db", handler)
     topic.append("a", 1)
-    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, poll)
+    tail = MemorySharedTail(topic.log, {(TOPIC, 0): 0}, poll)
     runner = model.runner(tail, on_waiting=reported.append)
     in_thread(runner).join(60)
     assert reported == ["ZeroDivisionError: a mistake in the handler", ""]
@@ -400,7 +402,7 @@ def test_the_partitions_of_a_topic_that_was_re_created_wait_and_other_topics_con
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     other, is_accepted = "re-created", threading.Event()
-    tail = MemorySharedTail(topic, {(other, 0): 0, (TOPIC, 0): 0})
+    tail = MemorySharedTail(topic.log, {(other, 0): 0, (TOPIC, 0): 0})
 
     def require(name: str) -> None:
         if name == other and not is_accepted.is_set():
@@ -509,17 +511,41 @@ def test_a_journal_that_is_purged_during_the_scan_leaves_nothing(
     assert model.seen("b") == appended("b", 1)
 
 
-def test_the_example_of_the_page_keeps_balances_and_forgets_who_is_purged(topic: Topic, tmp_path: Path) -> None:
+def test_the_example_of_the_page_keeps_balances_and_forgets_who_is_purged_without_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, *_, test = blocks(page("docs/projections.md"), "python")
+    shop = ModuleType("shop.projections")
+    exec(example, shop.__dict__)  # noqa: S102 - our own page
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, "shop.projections", shop)
     namespace: dict[str, Any] = {}
-    exec(blocks(page("docs/projections.md"), "python")[0], namespace)  # noqa: S102 - our own page
-    projection: Projection = namespace["balances"]
-    model = ReadModel(topic, tmp_path / "view.db", projection.handler, options={"id_prefix": projection.id_prefix})
-    model.database.install(["CREATE TABLE balance (id text PRIMARY KEY, amount integer)"])
-    for id in ("account-1", "account-2", "order-1"):
-        topic.journals.journal(Key(id, TOPIC)).append([Event(1, {"amount": 5}), Event(2, {"amount": -2})])
-    topic.act("account-2", Purge())
-    model.catch_up()
-    assert model.database.execute("SELECT id, amount FROM balance").rows == [("account-1", 3)]
+    exec(test, namespace)  # noqa: S102 - our own page
+    namespace["test_a_purged_account_has_no_balance"](tmp_path)
+
+
+def test_a_projection_of_journals_in_memory_follows_them_until_they_are_closed(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    model = ReadModel(Topic(), tmp_path / "view.db")
+    with MemoryJournals(partitions=2) as journals:
+        runners = [
+            journals.project(Projection("view", fold_change, [TOPIC, "other"]), database=f"sqlite:///{model.path}")
+            for _ in range(2)
+        ]
+        threads = [in_thread(runner) for runner in runners]
+        for number, id in product((1, 2), IDS):
+            journals.journal(Key(id, TOPIC)).append([Event(number)])
+        journals.journal(Key("a", TOPIC)).delete(1)
+        journals.journal(Key("e", "other")).append([Event(1)])
+        eventually(lambda: len(model.seen()) >= 2 * len(IDS) + 2)
+    for thread in threads:
+        thread.join(60)
+    assert model.seen("a") == [*appended("a", 1, 2), ("a", "deleted", 1)]
+    assert sorted(model.seen()) == sorted(
+        [*model.seen("a"), *appended("e", 1), *(each for id in IDS[1:] for each in appended(id, 1, 2))]
+    )
+    assert not any(thread.is_alive() for thread in threads)
 
 
 STEPS = st.one_of(
