@@ -198,7 +198,7 @@ class AsyncJournal:
         """
         about: dict[str, Any] = {"expire_after": expire_after, "metadata": metadata, "data": data, "headers": headers}
         about |= {"allow_gaps": allow_gaps, "append_id": append_id}
-        if expected_seq_nr is not None:
+        if expected_seq_nr is not None or self._journal.waits:
             return await self._run(partial(self._journal.append, expected_seq_nr=expected_seq_nr, **about), events)
         sent = await self._run(partial(self._journal.append_later, **about), events)
         # The log completes its future in any case, so it must not be cancelled with this task.

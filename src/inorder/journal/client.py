@@ -25,7 +25,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from types import TracebackType
@@ -33,8 +33,15 @@ from typing import Final, NamedTuple, Self
 from uuid import UUID, uuid4
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.action import Action, Append, Condition, Delete, Mark, Purge, check_expire_after
-from inorder.journal.codec import RecordSender, action_of, action_record, append_record, with_condition
+from inorder.journal.action import NOT_BEGUN, Action, Append, Condition, Delete, Mark, Purge, check_expire_after
+from inorder.journal.codec import (
+    RecordSender,
+    action_of,
+    action_record,
+    append_record,
+    events_of,
+    with_condition,
+)
 from inorder.journal.entity import (
     ATTEMPTS,
     AppendOptions,
@@ -47,6 +54,7 @@ from inorder.journal.entity import (
     Updated,
     recover_state,
 )
+from inorder.journal.keys import DataKey, JournalKeys, key_id_of
 from inorder.journal.life import Fork, JournalFold, Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
@@ -61,8 +69,10 @@ from inorder.model.errors import (
     InorderError,
     RecordsLostError,
     SeqNrConflictError,
+    ShreddedError,
     TransientError,
     UnknownOutcomeError,
+    ValidationError,
 )
 from inorder.model.journal import (
     ANY_SNAPSHOT,
@@ -103,6 +113,7 @@ class JournalClient:
         sender: RecordSender = RecordSender(),  # noqa: B008 - a tuple
         limits: Limits = Limits(),  # noqa: B008 - frozen
         snapshot_history: SnapshotHistory | None = None,
+        keys: JournalKeys | None = None,
         meter: Meter = SILENT,
         timeout_seconds: float = 30.0,
         slow_calls: SlowCalls | None = None,
@@ -115,6 +126,7 @@ class JournalClient:
         self.sender = sender
         self.limits = limits
         self.snapshot_history = snapshot_history
+        self.keys = keys
         self.meter = meter
         self.now = now
         self.slow_calls = slow_calls
@@ -162,6 +174,13 @@ class JournalClient:
         """The state of an entity at this moment; `entity.initial` if it has no journal."""
         return recover_state(self.journal(key), entity).state
 
+    def open_record(self, key: Key, record: EventRecord) -> EventRecord | None:
+        """An event as it was written; None if its key is destroyed, because its journal was purged (`keys.py`)."""
+        try:
+            return record if self.keys is None else self.keys.open_event(key, record)
+        except ShreddedError:
+            return None
+
     def send(self, key: Key, action: Action) -> Future[PartitionOffset]:
         """Sends an action that carries no events."""
         return self.log.send(action_record(key, action, self.now(), self.limits))
@@ -201,6 +220,8 @@ class JournalClient:
         self.store.close()
         if self.snapshot_history is not None:
             self.snapshot_history.store.close()
+        if self.keys is not None:
+            self.keys.close()
 
     def __enter__(self) -> Self:
         return self
@@ -240,23 +261,28 @@ class Journal:
         events = list(events)
         with self._measured("append", len(events)):
             id = uuid4().hex if append_id is None else append_id
-            record = self._encode(events, id, AppendOptions(expire_after, metadata, data, headers))
+            about = AppendOptions(expire_after, metadata, data, headers)
+            record = self._encode(events, id, about)
             if not allow_gaps:
                 check_contiguous(events)
             if expected_seq_nr is None:
-                return self._send_append(record, id)
+                return self._send_append(record, id) if self._journals.keys is None else self._seal(events, id, about)
             if expected_seq_nr != 0:
                 check_seq_nr(expected_seq_nr, "expected_seq_nr")
-            numbers = SeqRange(events[0].seq_nr, events[-1].seq_nr)
             marked = self._journals.moment(self.key)
             if (marked.moment.plan.pointer or 0) != expected_seq_nr:
-                repeated = None if append_id is None else self._find_append(numbers.first, append_id)
+                repeated = None if append_id is None else self._find_append(events[0].seq_nr, append_id)
                 if repeated is None:
                     raise self._conflict_error(expected_seq_nr, marked.moment.plan.pointer, "nothing was written")
                 return repeated
             if not allow_gaps:
                 check_contiguous(events, expected_seq_nr)
-            return self._append_on(marked, record, numbers, id).place
+            return self._append_on(marked, record, events, id, about).place
+
+    @property
+    def waits(self) -> bool:
+        """Whether every append must wait for what was before it, so that `append_later` cannot be used."""
+        return self._journals.keys is not None
 
     def append_on(
         self, marked: MarkedMoment, events: Sequence[Event], append_id: str, about: AppendOptions
@@ -268,24 +294,91 @@ class Journal:
         with self._measured("append", len(events)):
             record = self._encode(events, append_id, about)
             check_contiguous(events, marked.moment.plan.pointer or 0)
-            return self._append_on(marked, record, SeqRange(events[0].seq_nr, events[-1].seq_nr), append_id)
+            return self._append_on(marked, record, events, append_id, about)
 
-    def _append_on(self, marked: MarkedMoment, record: Record, numbers: SeqRange, append_id: str) -> CountedAppend:
+    def _append_on(
+        self, marked: MarkedMoment, record: Record, events: Sequence[Event], append_id: str, about: AppendOptions
+    ) -> CountedAppend:
         end = marked.moment.plan.pointer or 0
+        used = self._take_key(marked)
+        if used is not None:
+            record = self._encode_sealed(used, events, append_id, about)
+        place, outcome = self._send_on(marked, record, events, append_id, end)
+        self._settle_key(used, self._fold(marked).name(outcome.life), outcome.place)
+        if outcome.place is None:
+            pointer = None if outcome.life is None else outcome.life.seq_nr
+            raise self._conflict_error(end, pointer, f"the append at {place} does not count")
+        return CountedAppend(outcome.place, self._fold(marked).name(outcome.life))
+
+    def _send_on(
+        self, marked: MarkedMoment, record: Record, events: Sequence[Event], append_id: str, end: SeqNr | None
+    ) -> tuple[PartitionOffset, _Outcome]:
+        """Sends an append to the life at a mark, and to its end if that is given; says whether it counts."""
         condition = Condition(self._fold(marked).name(marked.moment.plan.life), end)
         place = self._send_append(with_condition(record, condition), append_id)
+        numbers = SeqRange(events[0].seq_nr, events[-1].seq_nr)
         action = Append(numbers, PayloadType.JSON, id=append_id, condition=condition)
         try:
-            outcome = self._judge(marked, place, action)
+            return place, self._judge(marked, place, action)
         except UnknownOutcomeError:
             raise
         except TransientError as error:
             text = f"The append to {self.key} is written at {place}; whether it counts is not known: {error.message}"
             raise UnknownOutcomeError(text, hint=_repeat_append(append_id)) from error
-        if outcome.place is None:
-            pointer = None if outcome.life is None else outcome.life.seq_nr
-            raise self._conflict_error(end, pointer, f"the append at {place} does not count")
-        return CountedAppend(outcome.place, self._fold(marked).name(outcome.life))
+
+    def _seal(self, events: Sequence[Event], append_id: str, about: AppendOptions) -> PartitionOffset:
+        """Appends sealed events to whichever life there is: if a purge comes between, to the next."""
+        deadline = self._journals.deadline(f"Appending to {self.key}")
+        while True:
+            marked = self._journals.moment(self.key)
+            used = self._take_key(marked)
+            assert used is not None  # noqa: S101 - the caller checks
+            record = self._encode_sealed(used, events, append_id, about)
+            place, outcome = self._send_on(marked, record, events, append_id, None)
+            fold = self._fold(marked)
+            self._settle_key(used, fold.name(outcome.life), outcome.place)
+            if outcome.place is not None:
+                return outcome.place
+            if fold.name(outcome.life) == fold.name(marked.moment.plan.life):
+                self._report_forks(events, place, 0 if outcome.life is None else outcome.life.end)
+                return place
+            deadline.remaining()
+
+    def _report_forks(self, events: Sequence[Event], place: PartitionOffset, end: SeqNr) -> None:
+        """Of an append whose number is taken: readers take it for one with a condition, and report nothing."""
+        now = self._journals.now()
+        for event in events:
+            log_fork(self.key, Fork(EventRecord(event, now, place), end, event.seq_nr == end))
+
+    def _take_key(self, marked: MarkedMoment) -> DataKey | None:
+        if self._journals.keys is None:
+            return None
+        plan, seen = marked.moment.plan, marked.mark
+        # The store may have moved on since the mark: what it shows then began after it.
+        if plan.head is not None and plan.head.partition_offset.partition == seen.partition:
+            seen = max(seen, plan.head.partition_offset)
+        return self._journals.keys.take(self.key, self._fold(marked).name(plan.life), seen)
+
+    def _settle_key(self, used: DataKey | None, life: UUID | None, place: PartitionOffset | None) -> None:
+        """After an append that counts at a place, or is void.
+
+        It may fail: the key opens what it seals without it, and a purge finds it by its record.
+        """
+        if used is None or self._journals.keys is None:
+            return
+        with suppress(InorderError):
+            if place is None:
+                self._journals.keys.drop(self.key, used)
+            else:
+                self._journals.keys.keep(self.key, used, life, place)
+
+    def _encode_sealed(self, used: DataKey, events: Sequence[Event], append_id: str, about: AppendOptions) -> Record:
+        assert self._journals.keys is not None  # noqa: S101 - the caller has a key
+        try:
+            return self._encode(self._journals.keys.seal_events(self.key, used, events), append_id, about)
+        except ValidationError:
+            self._journals.keys.drop(self.key, used)
+            raise
 
     def append_later(
         self,
@@ -300,8 +393,13 @@ class Journal:
     ) -> Future[PartitionOffset]:
         """Appends without waiting; the future completes once all Kafka replicas have the events.
 
-        Several appends may be in flight at once.
+        Several appends may be in flight at once. Not with `journal.keys`: a key belongs to a life, which must be read.
         """
+        if self.waits:
+            raise ConfigurationError(
+                "append_later cannot be used with journal.keys, whose appends wait for what was before them.",
+                hint="Use append.",
+            )
         events, began = list(events), perf_counter()
         try:
             id = uuid4().hex if append_id is None else append_id
@@ -339,7 +437,7 @@ class Journal:
         began = perf_counter()
         try:
             numbers = SeqRange(check_seq_nr(from_seq_nr, "from_seq_nr"), check_seq_nr(to, "to"))
-            records = self._journals.reader.events(self._moment(numbers.first), numbers)
+            records = self._open_events(self._journals.reader.events(self._moment(numbers.first), numbers))
         except BaseException:
             self._report("read", perf_counter() - began, is_success=False)
             raise
@@ -382,14 +480,20 @@ class Journal:
         """Removes the journal and everything known about it; the next append begins a new one.
 
         It means the life that `life` names, else the one that it finds, and does nothing in another. Of a journal that
-        cannot be read, because it is damaged or its store is away, it removes whatever there is.
+        cannot be read, because it is damaged or its store is away, it removes whatever there is. With `journal.keys` it
+        then destroys the keys of that life. After a crash before that, or if the key database is away, the journal is
+        purged and its keys are left: purge it again, with the same `life`.
         """
         with self._measured("purge"):
+            marked = None
             try:
-                condition = self._name_life(self._journals.moment(self.key), life)
+                marked = self._journals.moment(self.key)
+                condition = self._name_life(marked, life)
             except (DamagedRecordError, RecordsLostError, ConfigurationError, TransientError):
                 condition = None if life is None else Condition(life)
-            return self._send(Purge(*self._journals.sender, condition), "Purging")
+            place = self._send(Purge(*self._journals.sender, condition), "Purging")
+            self._shred(marked, place, life)
+            return place
 
     def purge_unchanged(self, marked: MarkedMoment) -> bool:
         """Removes the journal if nothing was appended since a mark; returns whether it did."""
@@ -397,7 +501,49 @@ class Journal:
         with self._measured("purge"):
             condition = Condition(self._fold(marked).name(plan.life), plan.pointer or 0, marked.mark)
             purge = Purge(*self._journals.sender, condition)
-            return self._judge(marked, self._send(purge, "Purging"), purge).place is not None
+            place = self._send(purge, "Purging")
+            is_purged = self._judge(marked, place, purge).place is not None
+            if is_purged:
+                self._shred(marked, place, None)
+            return is_purged
+
+    def _shred(self, marked: MarkedMoment | None, place: PartitionOffset, life: UUID | None) -> None:
+        """Destroys keys after a purge at a place, which means the life that is given, or the one at the mark."""
+        keys = self._journals.keys
+        if keys is None:
+            return
+        name = None if marked is None else self._fold(marked).name(marked.moment.plan.life)
+        spared = name if life is not None and name not in (None, NOT_BEGUN, life) else None
+        # Without a mark and a life, the purge has no condition, and nothing is left at its place.
+        before = marked.mark if marked is not None else place if life is None else None
+        try:
+            keys.shred(self.key, life or name, before, spared, self._find_sealed)
+        except InorderError as error:
+            meant = life or name
+            again = "" if meant in (None, NOT_BEGUN) else f", with life={meant!r}"
+            raise TransientError(
+                f"The journal {self.key} is purged at {place}, but its keys are not destroyed: {error.message}",
+                hint=f"Repeat the purge{again}.",
+            ) from error
+
+    def _find_sealed(self, after: int, before: PartitionOffset) -> set[UUID]:
+        """The ids of the keys of this journal's appends between two offsets, as far as the log has them."""
+        if after + 1 >= before.offset:
+            return set()
+        window = Window(self.key.topic, before.partition, after + 1, before.offset - 1)
+        deadline = self._journals.deadline(f"Looking for keys of {self.key} in {window}")
+        found: set[UUID | None] = set()
+        try:
+            with closing(self._journals.log.records(window, self.key.id.encode(), deadline)) as records:
+                for record in records:
+                    with suppress(DamagedRecordError):
+                        action = action_of(record, window.topic, window.partition)
+                        if isinstance(action, Append):
+                            events = events_of(action, record, window.topic, window.partition)
+                            found.update(key_id_of(each.event.payload) for each in events)
+        except RecordsLostError as lost:
+            return self._find_sealed(lost.first - 1, before)
+        return {id for id in found if id is not None}
 
     def mark(self, id: str | None = None) -> PartitionOffset:
         """Writes a mark, which changes nothing; who has read up to its place knows everything written before it."""
@@ -418,17 +564,28 @@ class Journal:
         time = now.replace(microsecond=now.microsecond // 1000 * 1000)
         snapshot = Snapshot(seq_nr, payload, time, metadata, *self._journals.sender)
         with self._measured("save_snapshot"):
-            return snapshot if self._snapshots.save(snapshot, life) else None
+            sealed = snapshot
+            if self._journals.keys is not None:
+                sealed, life = self._seal_snapshot(self._journals.keys, snapshot, life)
+            return snapshot if self._snapshots.save(sealed, life) else None
+
+    def _seal_snapshot(self, keys: JournalKeys, snapshot: Snapshot, life: UUID | None) -> tuple[Snapshot, UUID | None]:
+        """The snapshot, and the life that it can be saved in: the one whose key it is sealed with."""
+        marked = self._journals.moment(self.key)
+        name = self._fold(marked).name(marked.moment.plan.life)
+        used = None if name == NOT_BEGUN or life not in (None, name) else self._take_key(marked)
+        return (snapshot, life or name) if used is None else (keys.seal_snapshot(self.key, used, snapshot), name)
 
     def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
         """The latest snapshot that fits, by number, then by time; never one taken before a purge."""
         with self._measured("snapshot"):
-            return self._snapshots.latest(criteria)
+            found = self._snapshots.latest(criteria)
+            return None if found is None else self._open_snapshot(found)
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots, the latest first."""
         with self._measured("snapshots"):
-            return self._snapshots.all()
+            return [self._open_snapshot(each) for each in self._snapshots.all()]
 
     def delete_snapshots(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> int:
         """Deletes the snapshots that fit, and no event; returns how many there were."""
@@ -441,7 +598,19 @@ class Journal:
         Raises `SnapshotTooOldError` if events after the snapshot are deleted: the rest would have a hole.
         """
         with self._measured("recover"):
-            return self._snapshots.recover(criteria)
+            found = self._snapshots.recover(criteria)
+            if self._journals.keys is None:
+                return found
+            snapshot = None if found.snapshot is None else self._open_snapshot(found.snapshot)
+            return Recovery(snapshot, self._open_events(found.events), found.marked)
+
+    def _open_events(self, records: Iterator[EventRecord]) -> Iterator[EventRecord]:
+        keys = self._journals.keys
+        return records if keys is None else keys.open_events(self.key, records)
+
+    def _open_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        keys = self._journals.keys
+        return snapshot if keys is None else keys.open_snapshot(self.key, snapshot)
 
     @property
     def _snapshots(self) -> JournalSnapshots:

@@ -359,6 +359,21 @@ def _read_payload(kind: int, data: bytes) -> Payload:
     raise ValueError(f"{kind} is not a kind of payload")
 
 
+def pack_payload(payload: Payload) -> bytes:
+    """A payload of any kind as bytes, from which `unpack_payload` makes the same.
+
+    >>> [unpack_payload(pack_payload(each)) for each in (None, b"1", "1", 1)]
+    [None, b'1', '1', 1]
+    """
+    return bytes([_KINDS[payload_type(payload)]]) + _binary_payload(payload)
+
+
+def unpack_payload(data: bytes) -> Payload:
+    """The payload that was packed; raises `ValueError` if it is damaged."""
+    source = _Source(data, 0)
+    return _read_payload(source.byte(), source.rest())
+
+
 class _Source:
     """Reads bytes from left to right; raises `ValueError` at the end."""
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of, events_of
@@ -43,6 +43,14 @@ class _StorePassed:
     """The store has applied the record, or more; without a head the journal is purged."""
 
     head: JournalHead | None
+
+
+OpenRecord: TypeAlias = Callable[[Key, EventRecord], EventRecord | None]
+"""Returns an event as it was written; None leaves it out, because its key is destroyed (`keys.py`)."""
+
+
+def open_as_is(_key: Key, record: EventRecord) -> EventRecord:
+    return record
 
 
 # Building a key checks it, which takes longer than filtering an event.

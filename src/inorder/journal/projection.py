@@ -80,7 +80,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from inorder.database.database import Transaction
 from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of, events_of
-from inorder.journal.event_filter import key_of
+from inorder.journal.event_filter import OpenRecord, key_of
 from inorder.journal.event_types import type_name
 from inorder.journal.life import JournalFold, is_named, judge_events, life_of
 from inorder.journal.stores.ports import EventualJournal, JournalHead, LogRecord
@@ -303,12 +303,14 @@ class Folding:
         journals: EventualJournal,
         transaction: Transaction,
         place: Place,
+        open_record: OpenRecord,
     ) -> None:
         self._projection = projection
         self._store = store
         self._journals = journals
         self._transaction = transaction
         self._place = place
+        self._open_record = open_record
         self._known: dict[str, ProjectedJournal | None] = {}
         self._changed: dict[str, ProjectedJournal | None] = {}
         self.counts = {"appended": 0, "deleted": 0, "purged": 0}
@@ -425,6 +427,15 @@ class Folding:
         self._known[id] = self._changed[id] = journal
 
     def _call(self, change: Change) -> None:
+        if isinstance(change, Appended):
+            try:
+                opened = self._open_record(change.key, change.record)
+            except DamagedRecordError as error:
+                self._damaged(error)  # the event alone is skipped: by its number the next ones are judged
+                return
+            if opened is None:
+                return
+            change = replace(change, record=opened)
         if not self._projection.wants(change):
             return
         if isinstance(change, Appended) and self._projection.events is not None:

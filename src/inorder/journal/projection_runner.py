@@ -21,7 +21,15 @@ from typing import Final, NamedTuple, Protocol
 from inorder.database.database import Transaction
 from inorder.engines.measures import SILENT, Meter
 from inorder.engines.slice_work import jittered, other_topic
-from inorder.journal.projection import SCAN_EVENTS, BeginScan, Folding, Follow, Projection, decide_start
+from inorder.journal.event_filter import OpenRecord, open_as_is
+from inorder.journal.projection import (
+    SCAN_EVENTS,
+    BeginScan,
+    Folding,
+    Follow,
+    Projection,
+    decide_start,
+)
 from inorder.journal.stores.ports import EventualJournal, LogRecord
 from inorder.journal.stores.projection_store import ProjectionPoint, ProjectionStore
 from inorder.model.errors import InorderError, TransientError, last_line
@@ -149,6 +157,7 @@ class ProjectionRunner:
         meter: Meter = SILENT,
         on_waiting: Callable[[str], object] = lambda _reason: None,
         identify: Callable[[str], object] = lambda _topic: None,
+        open_record: OpenRecord = open_as_is,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`open_tail` opens the topics: shared with other instances, or all partitions for a run that ends.
@@ -162,6 +171,7 @@ class ProjectionRunner:
         self._meter = meter
         self._on_waiting = on_waiting
         self._identify = identify
+        self._open_record = open_record
         self._clock = clock
         self._stop = threading.Event()
         self._held: dict[Place, _Held] = {}
@@ -372,7 +382,7 @@ class ProjectionRunner:
         moved = replace(point, next_offset=next_offset, store_to=None if is_past_store else point.store_to)
         with self._store.database.transaction() as transaction:
             self._require_unchanged(transaction, place, point)
-            folded = Folding(self._projection, self._store, self._journals, transaction, place)
+            folded = Folding(self._projection, self._store, self._journals, transaction, place, self._open_record)
             folded.take(records, point.store_to)
             folded.save()
             if is_past_store:
@@ -389,7 +399,7 @@ class ProjectionRunner:
         moved, ids = point, list(islice(held.ids, SCAN_JOURNALS))
         with self._store.database.transaction() as transaction:
             self._require_unchanged(transaction, place, point)
-            folded = Folding(self._projection, self._store, self._journals, transaction, place)
+            folded = Folding(self._projection, self._store, self._journals, transaction, place, self._open_record)
             for id in folded.scan(ids, SCAN_EVENTS):
                 moved = replace(moved, scan_id=id)
             if not ids:

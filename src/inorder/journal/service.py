@@ -15,6 +15,7 @@ from inorder.engines.measures import SILENT, Meter
 from inorder.journal.asynchronous import THREADS, AsyncJournalClient
 from inorder.journal.client import JournalClient, log_fork
 from inorder.journal.codec import RecordSender
+from inorder.journal.keys import JournalKeys
 from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
 from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import ProjectionRunner, SharedTail
@@ -88,6 +89,7 @@ class Journals(JournalClient):
             snapshot_history=SnapshotHistory(
                 open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots
             ),
+            keys=None if settings.journal.keys is None else JournalKeys(settings.journal.keys.get_secret_value()),
             timeout_seconds=timeout,
             slow_calls=SlowCalls(settings.journal.slow_calls.seconds()),
         )
@@ -117,6 +119,7 @@ class Journals(JournalClient):
             on_fork=log_fork,
             on_damaged=on_damaged,
             identify=self._guard.require,
+            open_record=self.open_record,
             meter=self.meter,
         )
 
@@ -166,6 +169,7 @@ class Journals(JournalClient):
             meter=self.meter,
             on_waiting=on_waiting,
             identify=self._guard.require,
+            open_record=self.open_record,
         )
         self._projections.append(runner)
         if isinstance(self.meter, JournalMetrics):

@@ -55,7 +55,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, key_of
+from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, OpenRecord, key_of, open_as_is
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import TIMEOUT_SECONDS
 from inorder.journal.stores.ports import (
@@ -123,10 +123,14 @@ class Subscription:
         on_fork: Callable[[Key, Fork], None] = lambda key, fork: None,  # noqa: ARG005 - the signature
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
         identify: Callable[[str], TopicIncarnation | None] = lambda topic: None,  # noqa: ARG005 - the signature
+        open_record: OpenRecord = open_as_is,
         meter: Meter = SILENT,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identify` returns which topic of that name it is, or raises `OtherTopicError`."""
+        """`identify` returns which topic of that name it is, or raises `OtherTopicError`.
+
+        `open_record` returns an event as it was written; None leaves it out (`keys.py`).
+        """
         at = Checkpoint.from_json(checkpoint, topic)
         self._log = log
         self._store = store
@@ -138,6 +142,7 @@ class Subscription:
         self._on_fork = on_fork
         self._on_damaged = on_damaged or _raise
         self._identify = identify
+        self._open_record = open_record
         self._meter = meter
         self._now = now
         self._at = at
@@ -221,8 +226,8 @@ class Subscription:
         for key, record, position in scan_store(self._store, self._at, self._on_damaged):
             self._at = position
             self._patience.renew()
-            if record is not None:
-                yield Subscribed(key, record, position)
+            if record is not None and (opened := self._open(key, record)) is not None:
+                yield Subscribed(key, opened, position)
             if self._stop.is_set():
                 return
         self._at = self._at.after_scan()
@@ -268,8 +273,17 @@ class Subscription:
         except DamagedRecordError as error:
             self._on_damaged(error)
             counted = []
+        key = key_of(record.key, self._topic) if counted and record.key else None
         for event, position in taking.tracker.after(partition, record.offset, counted):
-            yield Subscribed(key_of(record.key or b"", self._topic), event, position)
+            if key is not None and (opened := self._open(key, event)) is not None:
+                yield Subscribed(key, opened, position)
+
+    def _open(self, key: Key, record: EventRecord) -> EventRecord | None:
+        try:
+            return self._open_record(key, record)
+        except DamagedRecordError as error:
+            self._on_damaged(error)
+            return None
 
     def _new_filter(self) -> EventFilter:
         return EventFilter(self._log, self._store, self._topic, self._max_journals, self._deadline, self._on_fork)

@@ -18,6 +18,7 @@ InorderError                     code, message, next step
 │   ├── LockConflictError        a deadlock, or a lock that was not granted in time; the transaction may run again
 │   ├── MassRefusalError         a table refuses most records of a partition, which waits
 │   ├── JournalChangedError      a journal was truncated while it was read
+│   │   └── ShreddedError        it was purged, and the key of its events is destroyed
 │   └── UpdateConflictError      other writers changed a journal during every attempt to update it
 └── PermanentError               a record or a state that retrying cannot fix  exit 1
     ├── RejectedError            the broker or the store refused this record for its content
@@ -305,6 +306,12 @@ class JournalChangedError(TransientError):
     """A journal was truncated or purged while it was read, so the result may have gaps; read it again."""
 
     code = "JOURNAL-001"
+
+
+class ShreddedError(JournalChangedError):
+    """The journal was purged while it was read, and the key of its events is destroyed; read it again."""
+
+    code = "JOURNAL-012"
 
 
 class UpdateConflictError(TransientError):

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings.section import SecretUrl, Section, TopicName, TopicNameOrNone, Whole, check_scheme, matching
-from inorder.settings.servers import DatabaseSettings
+from inorder.settings.servers import DATABASE_SCHEMES, DatabaseSettings
 
 SCHEMES = ("postgresql+psycopg", "cassandra")
 
@@ -231,6 +231,15 @@ class JournalSettings(Section):
         ),
     )
     cassandra: CassandraSettings = Field(default_factory=CassandraSettings)
+    keys: SecretUrl | None = Field(
+        default=None,
+        description=(
+            "The database of data keys, a SQLAlchemy URL as for `database.url`. If it is set, payloads of events and "
+            "snapshots are sealed with a key of their journal, and a purge destroys the key, so that what Kafka "
+            "retains cannot be read. Every append then reads the journal first. All writers and readers must use the "
+            "same. It needs `pip install 'inorder[crypto]'`."
+        ),
+    )
     segment_size: Whole = Field(
         default=10_000,
         ge=2,
@@ -311,6 +320,11 @@ class JournalSettings(Section):
     def store_url(self, database: DatabaseSettings) -> str:
         """The store's URL with its password; raises `ConfigurationError` where none is set."""
         return self.cassandra.added_to(self.store.get_secret_value() if self.store else database.require_url())
+
+    @field_validator("keys", mode="before")
+    @classmethod
+    def _known_database(cls, value: Any) -> Any:
+        return check_scheme(value, "a SQLAlchemy URL", DATABASE_SCHEMES)
 
     @field_validator("store", mode="before")
     @classmethod

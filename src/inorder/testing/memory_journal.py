@@ -23,6 +23,7 @@ from inorder.journal.action import Mark, apply_expiry_change
 from inorder.journal.asynchronous import THREADS, AsyncJournalClient
 from inorder.journal.client import JournalClient, log_fork
 from inorder.journal.codec import RecordSender, action_of
+from inorder.journal.keys import JournalKeys
 from inorder.journal.life import Fork
 from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import Polled, ProjectionRunner
@@ -85,7 +86,7 @@ class MemoryJournals(JournalClient):
     """`inorder.Journals` without servers, for tests; any topic exists. Safe for use by many threads.
 
     `regime` says how far replication is behind, `head_cache` is `journal.head_cache`, `snapshots` the number that each
-    journal keeps.
+    journal keeps, `keys` is `journal.keys`.
 
     >>> from inorder import Event, Key
     >>> journal = MemoryJournals().journal(Key("account-1", "journal"))
@@ -106,6 +107,7 @@ class MemoryJournals(JournalClient):
         head_cache: bool = False,
         snapshots: int = 10,
         origin: str | None = None,
+        keys: str | None = None,
         timeout_seconds: float = 30.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         log: MemoryJournalLog | None = None,
@@ -120,6 +122,7 @@ class MemoryJournals(JournalClient):
             JournalReader(log, store, time.monotonic, heads=heads, timeout_seconds=timeout_seconds, on_fork=log_fork),
             sender=RecordSender(origin),
             snapshot_history=SnapshotHistory(history, snapshots),
+            keys=None if keys is None else JournalKeys(keys),
             timeout_seconds=timeout_seconds,
             now=now,
         )
@@ -135,7 +138,12 @@ class MemoryJournals(JournalClient):
 
     def subscribe(self, topic: str, checkpoint: Any = None, **options: Any) -> Subscription:
         """Every event of a topic after a checkpoint; see `inorder.Journals.subscribe`."""
-        options = {"timeout_seconds": self._seconds, "on_fork": log_fork, **options}
+        options = {
+            "timeout_seconds": self._seconds,
+            "on_fork": log_fork,
+            "open_record": self.open_record,
+            **options,
+        }
         return Subscription(self.log, self.store, topic, time.monotonic, checkpoint=checkpoint, **options)
 
     def project(
@@ -159,7 +167,9 @@ class MemoryJournals(JournalClient):
             )
 
         store = ProjectionStore(opened, projection.name)
-        runner = ProjectionRunner(projection, store, self.store, open_tail, on_waiting=on_waiting)
+        runner = ProjectionRunner(
+            projection, store, self.store, open_tail, on_waiting=on_waiting, open_record=self.open_record
+        )
         self._projections.append(runner)
         return runner
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -26,12 +27,18 @@ def topic(unique: str) -> str:
 
 
 @pytest.fixture(
-    params=few(["kafka, head cache", "kafka", "memory, head cache", "memory"], "kafka, head cache", "memory")
+    params=few(
+        ["kafka, head cache", "kafka", "kafka, keys", "memory, head cache", "memory", "memory, keys"],
+        "kafka, head cache",
+        "memory",
+        "memory, keys",
+    )
 )
-def journals(request: pytest.FixtureRequest, topic: str) -> Iterator[Journals]:
-    system, _, cache = request.param.partition(", ")
+def journals(request: pytest.FixtureRequest, topic: str, tmp_path: Path) -> Iterator[Journals]:
+    system, _, option = request.param.partition(", ")
+    cache, keys = option == "head cache", f"sqlite:///{tmp_path / 'keys.db'}" if option == "keys" else None
     if system == "memory":
-        with MemoryJournals(partitions=2, head_cache=bool(cache), regime=NEVER, origin="here") as memory:
+        with MemoryJournals(partitions=2, head_cache=cache, regime=NEVER, origin="here", keys=keys) as memory:
             yield memory
         return
     kafka, url = request.getfixturevalue("kafka_bootstrap"), request.getfixturevalue("postgres_url")
@@ -40,7 +47,7 @@ def journals(request: pytest.FixtureRequest, topic: str) -> Iterator[Journals]:
         None,
         kafka={"bootstrap.servers": kafka},
         database={"url": url},
-        journal={"head_cache": bool(cache), "origin": "here"},
+        journal={"head_cache": cache, "origin": "here", "keys": keys and url},
     )
     store = PostgresJournal(url)
     store.install()
