@@ -149,7 +149,8 @@ def _key(asked: Asked) -> Fields:
     if not key:
         raise ConfigurationError("The parameter `key` is missing.")
     everywhere = asked.query.get("all_partitions", "") in ("1", "true")
-    return asked.backend.follow(key, asked.query.get("topic") or None, everywhere=everywhere)
+    topic, before = asked.query.get("topic") or None, asked.query.get("before") or None
+    return asked.backend.follow(key, topic, everywhere=everywhere, before=before)
 
 
 def _topic(asked: Asked) -> Fields:
@@ -272,7 +273,7 @@ _SETTLE = ("ids", "all", "reason", "dry_run")
 ROUTES: Final = (
     ApiRoute("GET", "/status", "Every part as it was last read, with its age.", lambda asked: asked.backend.status()),
     ApiRoute("GET", "/flow", "Each hop with its health, and what needs attention.", lambda a: asdict(a.backend.flow())),
-    ApiRoute("GET", "/key", "One key at every hop.", _key, ("key", "topic", "all_partitions")),
+    ApiRoute("GET", "/key", "One key at every hop.", _key, ("key", "topic", "all_partitions", "before")),
     ApiRoute("GET", "/relay", "The outbox and its relay.", _part("relay")),
     ApiRoute("GET", "/topics", "Topics that something uses, and their generations.", _part("topics")),
     ApiRoute("GET", "/topics/{name}", "One topic and its generations.", _topic),

@@ -359,6 +359,11 @@ def test_the_events_of_a_key_are_shown_in_order_with_times_places_and_marks(site
     assert client.get("/key", params={"key": EVIL, "before": "orders"}).status_code == 422
 
 
+def test_the_api_shows_older_records_of_a_key(site: Site, state: State) -> None:
+    assert site.open().get("/api/v1/key", params={"key": EVIL, "before": "orders:3:41"}).status_code == 200
+    assert [each["before"] for each in state.looked_up] == [("orders", 3, 41)]
+
+
 def test_lists_lead_to_a_key_that_is_not_text(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.LETTER", replace(LETTER, key=b"k\xff"))
     client = site.open()
