@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,6 +16,8 @@ from inorder.journal.client import Journal
 from inorder.journal.reading import waiting
 from inorder.journal.reading.waiting import OffsetNotice, wait_seconds
 from inorder.journal.replication.job import ReplicateWork
+from inorder.journal.stores import kafka_notices
+from inorder.journal.stores.kafka_log import KafkaTail
 from inorder.journal.stores.kafka_notices import OffsetAnnouncers, ReplicatedOffsets
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.journal.stores.ports import LogRecord, Window
@@ -155,6 +158,25 @@ def test_reads_are_right_when_the_topic_of_notices_is_deleted_and_it_is_made_aga
         # being deleted are the defaults.
         eventually(lambda: Cluster(site.properties).topic_id(site.notices) not in (None, deleted))
         assert Cluster(site.properties).topic_settings(site.notices)["cleanup.policy"] == "compact"
+
+
+def test_a_reader_does_not_let_the_broker_create_the_topic_of_notices(
+    site: Site, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    """A deleted one would be back at once, and not compacted."""
+    seen: list[Mapping[str, object]] = []
+
+    class NotedTail(KafkaTail):
+        def __init__(self, properties: Mapping[str, object], *others: Any) -> None:
+            seen.append(properties)
+            super().__init__(properties, *others)
+
+    monkeypatch.setattr(kafka_notices, "KafkaTail", NotedTail)
+    properties = {**site.properties, "allow.auto.create.topics": True}
+    offsets = ReplicatedOffsets(properties, site.notices, lambda: site.store)
+    with closing(offsets), offsets.listen((site.topic, 0), 1):
+        eventually(lambda: seen)
+    assert {each["allow.auto.create.topics"] for each in seen} == {False}
 
 
 def delete_notices(site: Site) -> None:

@@ -177,7 +177,8 @@ class ReplicatedOffsets:
     """`OffsetNotices` from Kafka; `store` reads the name of the store, None as long as it has none."""
 
     def __init__(self, properties: Mapping[str, Any], topic: str, store: Callable[[], str | None]) -> None:
-        self._properties = dict(properties)
+        # A topic that was deleted is for a replicator to make: one that the broker makes by itself is not compacted.
+        self._properties = {**properties, "allow.auto.create.topics": False}
         self._topic = topic
         self._read_store_name = store
         self._store: str | None = None
