@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inorder.app import App
-from inorder.embedded import Kafka
+from inorder.embedded import Kafka, Postgres
 from inorder.embedded.server import free_port
 from inorder.settings import Settings
 from tests.conftest import Eventually
@@ -92,31 +92,61 @@ def test_an_address_that_others_can_reach_needs_authentication() -> None:
 def test_kafka_stops_and_site_relay_and_job_stay_and_say_so(
     tmp_path: Path, servers_folder: Path, unique: str, postgres_url: str, eventually: Eventually
 ) -> None:
-    kafka = Kafka(servers_folder / unique)
-    kafka.start()
-    config, relay_port = config_of(tmp_path, kafka.bootstrap, postgres_url), free_port()
+    with (
+        Kafka(servers_folder / unique) as kafka,
+        all_running(config_of(tmp_path, kafka.bootstrap, postgres_url), eventually) as ports,
+    ):
+        kafka.stop()
+        for name, port in ports.items():
+            database, of_kafka, *_ = not_ready(port, "kafka", eventually)
+            assert database == "database: ok", name
+            assert kafka.bootstrap in of_kafka, name
+        status, page = ask(ports["web"], "/")
+        assert (status, kafka.bootstrap in page) == (200, True)
+
+
+@pytest.mark.full
+def test_the_database_stops_and_site_relay_and_job_stay_and_say_so(
+    tmp_path: Path, servers_folder: Path, unique: str, kafka_bootstrap: str, eventually: Eventually
+) -> None:
+    with (
+        Postgres(servers_folder / unique) as postgres,
+        all_running(config_of(tmp_path, kafka_bootstrap, postgres.url), eventually) as ports,
+    ):
+        postgres.stop()
+        for name, port in ports.items():
+            database, of_kafka, *_ = not_ready(port, "database", eventually)
+            assert "connection" in database.lower(), (name, database)
+            assert of_kafka == "kafka: ok", name
+        assert ask(ports["web"], "/")[0] == 200
+
+
+@contextmanager
+def all_running(config: Path, eventually: Eventually) -> Iterator[dict[str, int]]:
+    """The ports of a site, a relay and a job, once each of them is ready."""
+    relay_port = free_port()
     config.write_text(config.read_text("utf-8") + f'[health]\nlisten = "127.0.0.1:{relay_port}"\n', "utf-8")
     app = App(Settings.load(config, health={"listen": "127.0.0.1:0"}))
-    try:
-        with app, app.job_service("upsert", dict) as job, served(config) as port, relay_of(config):
-            assert job.address is not None
-            ports = {"web": port, "relay": relay_port, "job": job.address[1]}
-            app.install_schema("native")
-            for each in ports.values():
-                eventually(lambda each=each: ask(each, "/readyz")[0] == 200)  # type: ignore[misc]  # mypy cannot infer a default
-            kafka.stop()
-            for name, each in ports.items():
-                eventually(lambda each=each: ask(each, "/readyz")[0] == 503)  # type: ignore[misc]  # mypy cannot infer a default
-                text = ask(each, "/readyz")[1]
-                assert text.startswith("database: ok\n"), name
-                assert kafka.bootstrap in text.splitlines()[1], name
-                assert ask(each, "/livez") == (200, "ok")
-                assert ask(each, "/metrics")[0] == 200
-            status, page = ask(port, "/")
-            assert status == 200
-            assert kafka.bootstrap in page
-    finally:
-        kafka.stop()
+    with app, app.job_service("upsert", dict) as job, served(config) as port, relay_of(config):
+        assert job.address is not None
+        ports = {"web": port, "relay": relay_port, "job": job.address[1]}
+        app.install_schema("native")
+        for each in ports.values():
+            eventually(lambda each=each: ask(each, "/readyz")[0] == 200)  # type: ignore[misc]  # mypy cannot infer a default
+        yield ports
+
+
+def not_ready(port: int, server: str, eventually: Eventually) -> list[str]:
+    """What it says of database and Kafka once it has noticed; it lives, and serves its metrics."""
+
+    def has_noticed() -> bool:
+        status, text = ask(port, "/readyz")
+        return status == 503 and f"{server}: ok" not in text.splitlines()
+
+    eventually(has_noticed)
+    assert ask(port, "/livez") == (200, "ok")
+    assert ask(port, "/metrics")[0] == 200
+    return ask(port, "/readyz")[1].splitlines()
 
 
 @contextmanager
