@@ -167,7 +167,7 @@ def open_breakers(part: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldUp:
     """Something that does not move, why, and the command that ends it or says more."""
 
     state: Literal["paused", "switched", "rests"]
@@ -177,16 +177,16 @@ class Held:
     command: str
 
 
-def held(parts: Mapping[str, Part | None]) -> list[Held]:
+def held(parts: Mapping[str, Part | None]) -> list[HeldUp]:
     """What is paused, then the topics whose rows wait for a switch, or rest after an error (strategy `topic-lock`).
 
     A topic that another strategy cannot write is known only to the relay itself, which logs `relay.topic_waits`.
     """
     topics, relay = parts.get("topics") or {}, parts.get("relay") or {}
     paused = ((*what.partition(" ")[::2], why) for what, why in topics.get("paused", {}).items())
-    found = [Held("paused", kind, name, why, f"inorder resume {kind} {quote(name)}") for kind, name, why in paused]
+    found = [HeldUp("paused", kind, name, why, f"inorder resume {kind} {quote(name)}") for kind, name, why in paused]
     found += [
-        Held(
+        HeldUp(
             "switched",
             "topic",
             each["topic"],
@@ -197,7 +197,7 @@ def held(parts: Mapping[str, Part | None]) -> list[Held]:
         if each["phase"] in _HOLDING
     ]
     found += [
-        Held(
+        HeldUp(
             "rests",
             "topic",
             each["topic"],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inorder.operate.flow import Flow, Held, counted, duration, flow_of, held
+from inorder.operate.flow import Flow, HeldUp, counted, duration, flow_of, held
 
 RELAY: dict[str, Any] = {
     "group": "g", "table": "outbox", "strategy": "drain", "shards": 1, "waiting": 0, "oldest_seconds": 0.0,
@@ -111,10 +111,10 @@ def test_what_is_paused_switched_or_rests_is_held_with_its_reason_and_command() 
     }
     waits = "Its rows wait, and continue by themselves."
     assert held(parts) == [
-        Held("paused", "key", "orders/4 2", "an incident (ann)", "inorder resume key 'orders/4 2'"),
-        Held("paused", "shard", "3", "a test (bob)", "inorder resume shard 3"),
+        HeldUp("paused", "key", "orders/4 2", "an incident (ann)", "inorder resume key 'orders/4 2'"),
+        HeldUp("paused", "shard", "3", "a test (bob)", "inorder resume shard 3"),
         *(
-            Held(
+            HeldUp(
                 "switched",
                 "topic",
                 "orders",
@@ -123,7 +123,7 @@ def test_what_is_paused_switched_or_rests_is_held_with_its_reason_and_command() 
             )
             for phase in ("closing", "measuring")
         ),
-        Held(
+        HeldUp(
             "rests",
             "topic",
             "bills",
