@@ -544,7 +544,7 @@ class App:
             pauses = SqlPauses(database)
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database), pauses.read)
             prepare_tables(self.upsert_work.targets, database, creates=self.settings.pipeline.may_create_tables)
-            with self.mirror(self.upsert_pointers, self.upsert_ends), self.cleaning():
+            with self.mirror(self.upsert_pointers), self.cleaning():
                 return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 
     def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
@@ -558,19 +558,19 @@ class App:
             return run_replicate(work, self.spark_engine, topics, once=once, stop=stop, listener=listener)
 
     def mirror(
-        self, read: Callable[[], Mapping[Place, int]], read_ends: Callable[[], Mapping[Place, int]] = dict
+        self, read: Callable[[], tuple[Mapping[Place, int], Mapping[Place, int]]]
     ) -> AbstractContextManager[object]:
         """Copies pointers into the consumer group of `pipeline.mirror_group` while the block lasts, if that is set.
 
-        `read_ends` returns the ends of closed generations.
+        `read` returns the pointers, and the ends of closed generations.
         """
         group, properties = self.settings.pipeline.mirror_group, dict(self.settings.kafka.properties)
         if group is None:
             return nullcontext()
 
         def offsets() -> dict[Place, int]:
-            pointers = read()
-            return mirrored(KafkaSource(properties), sorted({topic for topic, _ in pointers}), pointers, read_ends())
+            pointers, ends = read()
+            return mirrored(KafkaSource(properties), sorted({topic for topic, _ in pointers}), pointers, ends)
 
         return PointerMirror(offsets, partial(commit_group_offsets, properties, group))
 
@@ -588,18 +588,15 @@ class App:
             finally:
                 periodic.stop()
 
-    def upsert_pointers(self) -> dict[Place, int]:
-        """The pointers of the job `upsert`."""
-        return pipeline_progress(self.table_mappings(), self.database).pointers
+    def upsert_pointers(self) -> tuple[Mapping[Place, int], Mapping[Place, int]]:
+        """The pointers of the job `upsert`, and where its closed generations end."""
+        read = pipeline_progress(self.table_mappings(), self.database)
+        return read.pointers, read.ends
 
-    def upsert_ends(self) -> Mapping[Place, int]:
-        """Where the closed generations of the job `upsert` end."""
-        return pipeline_progress(self.table_mappings(), self.database).ends
-
-    def journal_pointers(self) -> dict[Place, int]:
-        """The pointers of the job `replicate`."""
+    def journal_pointers(self) -> tuple[Mapping[Place, int], Mapping[Place, int]]:
+        """The pointers of the job `replicate`; a topic of journals has one generation."""
         rows = self.journal_admin.lag()
-        return {(row.topic, row.partition): row.replicated + 1 for row in rows if row.replicated is not None}
+        return {(row.topic, row.partition): row.replicated + 1 for row in rows if row.replicated is not None}, {}
 
     def run_expire(
         self,
