@@ -81,7 +81,8 @@ def test_a_refresh_waits_for_the_keyboard_and_keeps_what_was_scrolled(browser: B
         assert page.evaluate(SIDEWAYS) == 40
         page.evaluate("document.getElementById('live').dataset.seen = '1'")
         page.evaluate("document.activeElement.blur()")
-        assert refreshed == []
+        # The browser asks for its icon whenever it likes.
+        assert [url for url in refreshed if "/static/" not in url] == []
         page.clock.run_for(1_000)
         expect(page.locator("#live:not([data-seen])")).to_be_visible(timeout=WAIT_MS)
         assert page.evaluate(SIDEWAYS) == 40
