@@ -21,9 +21,9 @@ from inorder.topics.generations import TopicState
 from tests.conftest import Eventually
 
 
-def install_schema(settings: Settings, layout: str) -> list[str]:
+def install_schema(settings: Settings, layout: str) -> None:
     with App(settings) as app:
-        return app.install_schema(layout)
+        app.install_schema(layout)
 
 
 def relay_status(settings: Settings) -> dict[str, Any]:

@@ -458,14 +458,14 @@ class App:
 
         return VerifyRun(self.settings, plan, kafka_topic_of=kafka_topic_of, stop=stop, say=say)
 
-    def install_schema(self, layout: str) -> list[str]:
-        """Creates the tables of a layout where they are missing; returns the statements that changed something."""
+    def install_schema(self, layout: str) -> list[SchemaChange]:
+        """Creates the tables of a layout where they are missing; returns what was missing."""
         planned = self.plan_schema(layout)
         if layout == JOURNAL:
             self.journal_store.install()
         else:
             self.database.install(self._schema_statements(layout))
-        return [change.statement for change in planned]
+        return planned
 
     def plan_schema(self, layout: str) -> list[SchemaChange]:
         """What `install_schema` would change; nothing is written."""

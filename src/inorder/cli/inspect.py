@@ -26,24 +26,14 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
     if as_json:
         show_json(parts)
     else:
-        lines = ((part, name, _in_words(value)) for part, fields in parts.items() for name, value in fields.items())
-        show_table([("verdict", "", verdict(parts)), ("part", "field", "value"), *lines])
+        said = verdict(parts)
+        typer.secho(said, bold=True, fg=typer.colors.GREEN if said == "ok" else typer.colors.RED)
+        show_table(
+            (part if at == 0 else "", name, value)
+            for part, fields in parts.items()
+            for at, (name, value) in enumerate(fields.items())
+        )
     raise typer.Exit(max((fields.get("exit_code", 0) for fields in parts.values()), default=0))
-
-
-def _in_words(value: object) -> object:
-    """A field as people read it.
-
-    >>> _in_words([None, "host-1"]), _in_words(None), _in_words({"orders": 3}), _in_words(7)
-    ('none, host-1', 'none', 'orders 3', 7)
-    """
-    if value is None or value in ([], {}):
-        return "none"
-    if isinstance(value, list | tuple):
-        return ", ".join(str(_in_words(each)) for each in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
-    return value
 
 
 # inorder key: where a key is.

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, open_app, say, serving, show_fields, show_json, show_table
+from inorder.cli.output import (
+    AsJson,
+    ConfigFile,
+    open_app,
+    say,
+    serving,
+    show_fields,
+    show_json,
+    show_records,
+    show_table,
+)
 from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.journal import (
@@ -165,10 +175,7 @@ def list_records(
     with open_app(config) as app:
         found = app.journal_admin.quarantined(topic, id)
     rows = [quarantine_fields(each) for each in found]
-    if as_json:
-        show_json(rows)
-    elif rows:
-        show_table([list(rows[0]), *(list(each.values()) for each in rows)])
+    show_records(rows, as_json)
     say(f"Quarantine: {len(found)} records of {len({each.key for each in found})} journals.")
 
 
@@ -344,7 +351,7 @@ def list_journals(
             from inorder.journal.stores.ports import ListedJournal
 
             header = [field.name for field in fields(ListedJournal)]
-            show_table([header, *(["" if value is None else str(value) for value in each.values()] for each in found)])
+            show_table([header, *(list(each.values()) for each in found)])
 
 
 @app.command()

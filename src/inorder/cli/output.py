@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -43,7 +43,7 @@ def show_json(data: object) -> None:
 
 def show_table(rows: Iterable[Sequence[object]]) -> None:
     """Data as columns, each as wide as its widest cell; on a terminal the widest column is wrapped to fit."""
-    cells = [[escape_controls(str(cell)) for cell in row] for row in rows]
+    cells = [[escape_controls(in_words(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if widths and sys.stdout.isatty():
         widest = widths.index(max(widths))
@@ -62,12 +62,41 @@ _NARROWEST = 20
 """A column is not wrapped to less, however narrow the terminal is."""
 
 
-def show_fields(fields: dict[str, object], as_json: bool) -> None:
+def in_words(value: object) -> str:
+    """A cell as people read it.
+
+    >>> in_words([None, "host-1"]), in_words(None), in_words({"orders": 3}), in_words([]), in_words(True), in_words(7)
+    ('none, host-1', 'none', 'orders 3', 'none', 'true', '7')
+    """
+    if value in (None, [], (), {}):
+        return "none"
+    match value:
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return ", ".join(map(in_words, value))
+        case Mapping():
+            return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
+        case _:
+            return str(value)
+
+
+def show_fields(fields: Mapping[str, object], as_json: bool) -> None:
     """One object: as JSON, or a line per field."""
     if as_json:
         show_json(fields)
     else:
         show_table(fields.items())
+
+
+def show_records(records: Sequence[Mapping[str, object]], as_json: bool = False, otherwise: str = "") -> None:
+    """Objects with the same fields: as JSON, or a line each below their names; `otherwise` where there are none."""
+    if as_json:
+        show_json(records)
+    elif records:
+        show_table([list(records[0]), *(list(each.values()) for each in records)])
+    elif otherwise:
+        say(otherwise)
 
 
 # Options that commands share, and what they turn into.

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, open_app, say, serving, show_fields, show_json, show_table
+from inorder.cli.output import (
+    AsJson,
+    ConfigFile,
+    open_app,
+    say,
+    serving,
+    show_fields,
+    show_json,
+    show_records,
+    show_table,
+)
 from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
@@ -141,8 +151,7 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
         fields = app.pipeline_status()
     partitions, waiting = ([], []) if as_json else (fields.pop("partitions"), fields.pop("waiting"))
     show_fields(fields, as_json)
-    if partitions:
-        show_table([list(partitions[0]), *(each.values() for each in partitions)])
+    show_records(partitions)
     for each in waiting:
         typer.echo("{topic}[{partition}] waits since {since}: {reason}".format(**each))
 
@@ -158,7 +167,7 @@ def plan(config: ConfigFile = None, table: OfTable = None, as_json: AsJson = Fal
     """
     with open_app(config) as app:
         found = [each.as_dict() for each in app.plan_columns(table)]
-    _show_columns(found, as_json, "Every field of the messages is in the mapping.")
+    show_records(found, as_json, "Every field of the messages is in the mapping.")
 
 
 @app.command()
@@ -181,19 +190,10 @@ def apply(
         raise typer.BadParameter("give each field a type, as in --field colour=text")
     with open_app(config) as app:
         added = [each.as_dict() for each in app.apply_columns(chosen, table, dry_run=dry_run)]
-    _show_columns(added, as_json, "The table has these columns already.")
+    show_records(added, as_json, "The table has these columns already.")
     if added and not as_json:
         names = ", ".join(f'{each["field"]} = "{each["type"]}"' for each in added)
         say(f"Add to `fields` of table {added[0]['table']}: {names}. Then start the job again.")
-
-
-def _show_columns(columns: list[dict[str, Any]], as_json: bool, otherwise: str) -> None:
-    if as_json:
-        show_json(columns)
-    elif columns:
-        show_table([list(columns[0]), *(list(each.values()) for each in columns)])
-    else:
-        say(otherwise)
 
 
 @app.command()
@@ -219,12 +219,7 @@ def reset(
     """
     with open_app(config) as app:
         changed = [each.as_dict() for each in app.reset_pipeline(topic, from_first=from_first, dry_run=dry_run)]
-    if as_json:
-        show_json(changed)
-    elif changed:
-        show_table([list(changed[0]), *(list(each.values()) for each in changed)])
-    else:
-        say("Every pointer fits its topic; nothing was changed.")
+    show_records(changed, as_json, "Every pointer fits its topic; nothing was changed.")
 
 
 @app.command()
@@ -240,11 +235,7 @@ def clean(
     """
     with open_app(config) as app:
         found = [each.as_dict() for each in app.clean_tombstones(dry_run=dry_run)]
-    if as_json:
-        show_json(found)
-    else:
-        shown = [each | {"held_by": ", ".join(each["held_by"][:3]) or "-"} for each in found]
-        show_table([*(list(each) for each in shown[:1]), *(list(each.values()) for each in shown)])
+    show_records([each if as_json else each | {"held_by": each["held_by"][:3]} for each in found], as_json)
 
 
 @app.command()
@@ -262,10 +253,7 @@ def optimize(
     """
     with open_app(config) as app:
         done = in_background(lambda: app.optimize_tables(hours))
-    if as_json:
-        show_json(done)
-    else:
-        show_table([list(done[0]), *(list(each.values()) for each in done)])
+    show_records(done, as_json)
 
 
 @app.command()

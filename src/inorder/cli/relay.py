@@ -19,7 +19,7 @@ from inorder.cli.output import (
     say,
     show_fields,
     show_json,
-    show_table,
+    show_records,
 )
 from inorder.cli.stopping import stop_on_signals
 from inorder.model.errors import InorderError
@@ -73,8 +73,7 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
         fields = app.relay_admin.status()
     topics = [] if as_json else fields.pop("topics", [])
     show_fields(fields, as_json)
-    if topics:
-        show_table([list(topics[0]), *(each.values() for each in topics)])
+    show_records(topics)
 
 
 @app.command()

@@ -7,7 +7,6 @@ Both refuse to act on everything unless `--all` says so, and to discard without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,7 +26,7 @@ from inorder.cli.output import (
     say,
     show_fields,
     show_json,
-    show_table,
+    show_records,
 )
 from inorder.model.errors import ConfigurationError
 
@@ -59,13 +58,6 @@ def _require_choice(wanted: dict[str, Any], everything: bool, ways: str) -> None
 def _require_reason(reason: str, what: str) -> None:
     if not reason:
         raise typer.BadParameter(f"say why with --reason TEXT; the {what} are deleted")
-
-
-def _show_rows(rows: Sequence[Mapping[str, object]], as_json: bool) -> None:
-    if as_json:
-        show_json(rows)
-    elif rows:
-        show_table([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
 # inorder exceeded: records that used up their attempts at the relay.
@@ -153,7 +145,7 @@ def _settle_exceeded(
 def _show_exceeded(rows: list[ExceededRow], as_json: bool) -> None:
     from inorder.operate.fields import exceeded_fields
 
-    _show_rows([exceeded_fields(row) for row in rows], as_json)
+    show_records([exceeded_fields(row) for row in rows], as_json)
     if not rows and not as_json:
         say("No record has used up its attempts.")
 
@@ -256,7 +248,7 @@ def retry_letters(
             reason, everything=everything, through=through.value, settles_stale=settle_stale, **wanted
         ).result
     rows = [{"id": one.id, "pipeline": one.pipeline, "fate": one.fate.value, "detail": one.detail} for one in retried]
-    _show_rows(rows, as_json)
+    show_records(rows, as_json)
     counts = Counter(one.fate.value for one in retried)
     say(f"retry: {_counted(counts)}.")
     if counts and set(counts) == {"rejected"}:
@@ -296,7 +288,7 @@ def _show_letters(admin: DeadLetterAdmin, wanted: dict[str, Any], limit: int, as
     from inorder.operate.fields import letter_fields
 
     letters, counts = admin.read(limit, **wanted), admin.count(**wanted)
-    _show_rows([letter_fields(letter) for letter in letters], as_json)
+    show_records([letter_fields(letter) for letter in letters], as_json)
     more = (
         f" The first {len(letters)} are printed; --limit N prints more." if len(letters) < sum(counts.values()) else ""
     )
@@ -352,7 +344,7 @@ def list_actions(
     from inorder.operate.fields import action_fields
 
     with open_app(config) as app:
-        _show_rows([action_fields(each) for each in app.action_log.page(most=most)], as_json)
+        show_records([action_fields(each) for each in app.action_log.page(most=most)], as_json)
 
 
 @actions_app.command("show")
@@ -374,4 +366,4 @@ def show_action(
         return
     result = fields.pop("result")
     show_fields({**fields, "result": result["counts"], "error": result["error"]}, False)
-    _show_rows(result["fates"], False)
+    show_records(result["fates"], False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from enum import StrEnum
@@ -214,26 +213,9 @@ def install(config: ConfigFile = None, layout: WhichLayout = SchemaLayout.native
     with open_app(config) as app:
         made = app.install_schema(layout.value)
     if as_json:
-        show_json({"layout": layout.value, "made": made})
+        show_json({"layout": layout.value, "made": [change.statement for change in made]})
     else:
-        say("\n".join(map(_what_was_made, made)) if made else "All tables exist already.")
-
-
-_MAKES = re.compile(
-    r"(?:--[^\n]*\n|\s)*(?P<action>CREATE|ALTER|DROP)\s+(?:UNIQUE\s+|OR\s+REPLACE\s+)?"
-    r"(?P<kind>TABLE|INDEX|KEYSPACE|TYPE|FUNCTION|TRIGGER|SEQUENCE)\s+(?:CONCURRENTLY\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-    r"(?P<name>[^\s(]+)",
-    re.IGNORECASE,
-)
-_DONE = {"CREATE": "created", "ALTER": "changed", "DROP": "dropped"}
-
-
-def _what_was_made(statement: str) -> str:
-    """A statement of DDL in a few words; `schema sql` prints all of it."""
-    found = _MAKES.match(statement)
-    if found is None:
-        return statement.strip().partition("\n")[0]
-    return f"{_DONE[found['action'].upper()]} {found['kind'].lower()} {found['name'].strip(chr(34) + '`')}"
+        say("\n".join(map(str, made)) or "All tables exist already.")
 
 
 @schema_app.command()

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, Reason, open_app, say, show_fields, show_json, show_table
+from inorder.cli.output import (
+    AsJson,
+    ConfigFile,
+    Reason,
+    open_app,
+    say,
+    show_fields,
+    show_json,
+    show_records,
+    show_table,
+)
 from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
@@ -90,7 +100,7 @@ def status(
     for topic in found:
         generations = topic.pop("generations")
         show_fields(topic, as_json=False)
-        show_table([list(generations[0]), *(each.values() for each in generations)])
+        show_records(generations)
 
 
 @app.command()

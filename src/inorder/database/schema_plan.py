@@ -42,6 +42,19 @@ class SchemaChange:
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        """What was done once it is installed, in a few words; `schema sql` prints all of it."""
+        table = _bare(self.table)
+        match self.kind:
+            case "index":
+                return f"created index {self.name} on {table}"
+            case "columns":
+                return f"added columns to {table}: {', '.join(map(_bare, _ADDED.findall(self.statement))) or self.name}"
+            case "drop":
+                return f"dropped {table}"
+            case kind:
+                return f"created {kind} {table}"
+
 
 class Catalogue(NamedTuple):
     """What a database has; both are asked with a table as the DDL names it."""

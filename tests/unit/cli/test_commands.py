@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 from inorder.app import App
+from inorder.database.schema_plan import SchemaChange
 from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
@@ -81,7 +82,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             "partitions": [{"topic": "upsert", "partition": 0, "behind": 4}],
             "waiting": [{"topic": "upsert", "partition": 0, "since": "2026-05-01T12:00:00+00:00", "reason": "P0001"}],
         },
-        install_schema=lambda app, layout: [f"table {app.settings.relay.table} ({layout})"],
+        install_schema=lambda app, layout: [
+            SchemaChange("table", app.settings.relay.table, "outbox", f"CREATE {layout}")
+        ],
         schema_sql=lambda app, layout, dialect: f"-- {layout} {dialect} {app.settings.relay.table}",
         reshard=reshard,
         replay_outbox=replay_outbox,
@@ -209,9 +212,9 @@ def test_replay_needs_to_know_which_rows(run: Run, calls: dict[str, Any]) -> Non
 
 
 def test_schema_install_tells_what_it_made(run: Run, calls: dict[str, Any]) -> None:
-    assert "table outbox (native)" in run("schema", "install", "--layout", "native").stderr
+    assert run("schema", "install", "--layout", "native").stderr == "created table outbox\n"
     made = json.loads(run("schema", "install", "--layout", "table", "--json").stdout)
-    assert made == {"layout": "table", "made": ["table outbox (table)"]}
+    assert made == {"layout": "table", "made": ["CREATE table"]}
 
 
 def test_schema_sql_is_data_on_stdout(run: Run, calls: dict[str, Any]) -> None:
@@ -246,7 +249,7 @@ def test_jobs_that_do_not_run_together_are_refused(
 def test_pipeline_status_prints_sums_and_then_partitions(run: Run, calls: dict[str, Any]) -> None:
     ran = run("pipeline", "status")
     assert ran.stdout.splitlines() == [
-        "pipelines  ['upsert:messages']",
+        "pipelines  upsert:messages",
         "applied    3",
         "topic   partition  behind",
         "upsert  0          4",

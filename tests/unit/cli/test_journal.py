@@ -122,7 +122,7 @@ def test_lag_tells_of_every_partition(run: Run) -> None:
     assert run("journal", "lag").stdout.splitlines() == [
         "topic    partition  end  replicated  behind",
         "journal  0          5    3           1",
-        "journal  1          0    None        0",
+        "journal  1          0    none        0",
     ]
     assert json.loads(run("journal", "lag", "--json").stdout)[0] == Lag(TOPIC, 0, 5, 3, 1)._asdict()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inorder.cli.output import say, show_json, show_table
-from inorder.cli.set_up import _what_was_made
+from inorder.cli.output import say, show_fields, show_json, show_table
+from inorder.database.schema_plan import read_change
 from inorder.model.printable import escape_controls
 from inorder.operate.status import verdict
 from tests.unit.cli.conftest import Run
@@ -75,11 +75,34 @@ def test_the_verdict_says_what_waits_for_somebody(parts: dict[str, dict[str, obj
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ('-- name: x\nCREATE TABLE IF NOT EXISTS "outbox" (\n id bigint\n)', "created table outbox"),
-        ("CREATE UNIQUE INDEX IF NOT EXISTS outbox_key ON outbox (key)", "created index outbox_key"),
-        ("ALTER TABLE sales.outbox ADD COLUMN leader_id uuid", "changed table sales.outbox"),
-        ("DO $$ BEGIN\nEND $$", "DO $$ BEGIN"),
+        ('CREATE TABLE IF NOT EXISTS "outbox" (\n id bigint\n)', "created table outbox"),
+        ("CREATE UNIQUE INDEX IF NOT EXISTS outbox_key ON outbox (key)", "created index outbox_key on outbox"),
+        (
+            "DO $$\nBEGIN\n  CREATE INDEX IF NOT EXISTS letter_code ON letter (code);\nEND\n$$",
+            "created index letter_code on letter",
+        ),
+        (
+            (
+                "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute WHERE attname = 'b') THEN "
+                "ALTER TABLE sales.outbox ADD COLUMN IF NOT EXISTS a text, ADD COLUMN IF NOT EXISTS b text; END IF"
+            ),
+            "added columns to outbox: a, b",
+        ),
     ],
 )
 def test_an_installed_statement_is_a_few_words(statement: str, said: str) -> None:
-    assert _what_was_made(statement) == said
+    assert str(read_change(statement)) == said
+
+
+def test_lists_and_missing_values_are_words_and_no_python(capsys: pytest.CaptureFixture[str]) -> None:
+    show_fields(
+        {"owners": ["host/1"], "term": None, "phantoms": [], "terms": [None], "is_deleted": False}, as_json=False
+    )
+    assert capsys.readouterr().out.split("\n") == [
+        "owners      host/1",
+        "term        none",
+        "phantoms    none",
+        "terms       none",
+        "is_deleted  false",
+        "",
+    ]
