@@ -42,7 +42,7 @@ lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-fault: java $(READY) ## the long runs: kills, pauses, cuts and full disks, new Hypothesis examples; writes docs/proof.md (STORMS=300)
+fault: java $(READY) ## the long runs: kills, pauses, cuts and full disks, new Hypothesis examples; writes docs/proof.md (STORMS=300 ARGS="-k storms")
 	@$(BIN)/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2 --dist worksteal
 	@STORMS=$(or $(STORMS),10) INORDER_RECORD_FAULTS=1 $(BIN)/pytest tests/fault tests/acceptance -m fault $(ARGS); \
 		status=$$?; $(BIN)/python -m tests.proof.page && exit $$status

@@ -2,7 +2,8 @@
 
 A helper that injects a fault is decorated with `injects`, one that returns when the work goes on with `recovers`. What
 the product itself provides (the `kill` of programs and servers) is counted within `watch`.
-`make fault` prints the table and writes it to docs/proof.json.
+`make fault` prints the table and writes what each test did to docs/proof.json as soon as it has ended, so a run that is
+interrupted, or that has only some of the tests, loses nothing and claims nothing for the others.
 
 The recovery time of a fault is the time until the helper that waits for progress next returns. It includes what the
 test itself waits for, such as a server that is away for a minute on purpose. A test that fails, for whatever reason,
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -25,67 +26,76 @@ from inorder.embedded.stack import Program
 P = ParamSpec("P")
 R = TypeVar("R")
 
+FaultedTest = dict[str, Any]
+"""Of one test: its `outcome` and, by kind, the `count` of its faults and the `seconds` of those that have recovered.
+Nothing but JSON, since workers of pytest send it to the process that writes it."""
+
 
 class Injections:
-    """The faults of one session, by kind."""
+    """The faults of the test that runs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.counts: Counter[str] = Counter()
-        self.violations: Counter[str] = Counter()
-        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
+        self._seconds: dict[str, list[float]] = defaultdict(list)
         self._open: list[tuple[str, float]] = []
-        self._of_test: set[str] = set()
         self._outcomes: dict[str, str] = {}
-        self.passed = self.failed = 0
-        """Tests."""
 
     def note(self, kind: str, times: int = 1) -> None:
         """So many faults of a kind were injected now."""
-        self.counts[kind] += times
+        self._counts[kind] += times
         self._open += [(kind, self._clock())] * times
-        self._of_test.add(kind)
 
     def recovered(self) -> None:
         """The work goes on after everything that was injected."""
         now = self._clock()
         for kind, at in self._open:
-            self.seconds[kind].append(now - at)
+            self._seconds[kind].append(round(now - at, 2))
         self._open.clear()
 
-    def end_phase(self, phase: str, outcome: str) -> None:
+    def end_phase(self, phase: str, outcome: str) -> FaultedTest | None:
         """A phase of a test ended, in pytest's words; the test ends with the last one, and fails with any of them."""
         self._outcomes[phase] = outcome
-        if phase == "teardown":
-            has_failed = "failed" in self._outcomes.values()
-            self.failed += has_failed
-            self.passed += not has_failed and self._outcomes.get("call") == "passed"
-            self._outcomes.clear()
-            self.end_test(failed=has_failed)
-
-    def end_test(self, *, failed: bool) -> None:
-        """What was not waited for has no recovery time."""
-        if failed:
-            self.violations.update(self._of_test)
-        self._of_test.clear()
+        if phase != "teardown":
+            return None
+        has_failed = "failed" in self._outcomes.values()
+        found = {
+            "outcome": "failed" if has_failed else self._outcomes.get("call", "skipped"),
+            "faults": {
+                kind: {"count": count, "seconds": self._seconds[kind]} for kind, count in sorted(self._counts.items())
+            },
+        }
+        # What was not waited for has no recovery time.
+        self._counts, self._seconds = Counter(), defaultdict(list)
         self._open.clear()
-
-    def table(self) -> list[dict[str, Any]]:
-        """A row for each kind, with the median and the longest recovery in seconds."""
-        return [
-            {
-                "kind": kind,
-                "count": count,
-                "recovery_median": _rounded(sorted(self.seconds[kind]), 0.5),
-                "recovery_longest": _rounded(sorted(self.seconds[kind]), 1.0),
-                "violations": self.violations[kind],
-            }
-            for kind, count in sorted(self.counts.items())
-        ]
+        self._outcomes.clear()
+        return found
 
 
-def _rounded(seconds: list[float], share: float) -> float | None:
-    return round(seconds[int(share * (len(seconds) - 1))], 2) if seconds else None
+def tabulate(tests: Iterable[FaultedTest]) -> list[dict[str, Any]]:
+    """A row for each kind, with the median and the longest recovery in seconds."""
+    counts: Counter[str] = Counter()
+    violations: Counter[str] = Counter()
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for test in tests:
+        for kind, of_kind in test["faults"].items():
+            counts[kind] += of_kind["count"]
+            violations[kind] += test["outcome"] == "failed"
+            seconds[kind] += of_kind["seconds"]
+    return [
+        {
+            "kind": kind,
+            "count": count,
+            "recovery_median": _share(sorted(seconds[kind]), 0.5),
+            "recovery_longest": _share(sorted(seconds[kind]), 1.0),
+            "violations": violations[kind],
+        }
+        for kind, count in sorted(counts.items())
+    ]
+
+
+def _share(ordered: list[float], share: float) -> float | None:
+    return ordered[int(share * (len(ordered) - 1))] if ordered else None
 
 
 INJECTIONS = Injections()
@@ -116,13 +126,6 @@ def recovers(function: Callable[P, R]) -> Callable[P, R]:
         return found
 
     return noting
-
-
-def is_whole(options: Mapping[str, Any], status: int) -> bool:
-    """Whether a session ran all tests of `make fault` to their end, by pytest's options and its exit status."""
-    chosen = ("keyword", "deselect", "lf", "maxfail", "collectonly")
-    is_cut = any(options.get(name) for name in chosen) or any("::" in path for path in options["file_or_dir"])
-    return not is_cut and status in (0, 1)
 
 
 @contextmanager

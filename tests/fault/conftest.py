@@ -24,9 +24,9 @@ from tests.conftest import Eventually
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.fault.fleet import Fleet, NewFleet, Place, Way
 from tests.fault.replicate_stages import fresh_url, new_stage
-from tests.injections import INJECTIONS, is_whole, recovers, watch
+from tests.injections import INJECTIONS, FaultedTest, recovers, tabulate, watch
 from tests.integration.pipeline.conftest import direct, spark
-from tests.proof import results
+from tests.proof.results import record_test
 
 __all__ = ["direct", "fresh_url", "new_stage", "spark"]
 
@@ -170,7 +170,10 @@ def new_topics(topics_on_demand: None) -> None:
 # The table of injections: what was done to the servers and programs of all tests, and whether they survived it.
 
 RECORDING = "INORDER_RECORD_FAULTS"
-"""The variable with which `make fault` writes the table to docs/proof.json."""
+"""The variable with which `make fault` writes to docs/proof.json."""
+WORKER = "PYTEST_XDIST_WORKER"
+FAULTED: dict[str, FaultedTest] = {}
+"""What was injected, by test; of all workers, in the process that reports."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -183,12 +186,22 @@ def counted() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    INJECTIONS.end_phase(call.when, report.outcome)
+    if (found := INJECTIONS.end_phase(call.when, report.outcome)) is not None:
+        report.user_properties.append(("faulted", found))
     return report
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    found = dict(report.user_properties).get("faulted") if report.when == "teardown" else None
+    if not isinstance(found, dict) or WORKER in os.environ:
+        return
+    FAULTED[report.nodeid] = found
+    if os.environ.get(RECORDING) and found["outcome"] != "skipped":
+        record_test(report.nodeid, found)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    table = INJECTIONS.table()
+    table = tabulate(FAULTED.values())
     if not table:
         return
     terminalreporter.section("injected faults")
@@ -199,9 +212,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"{row['kind']:{width}}  {row['count']:5}  {median:>8}  {longest:>9}  {row['violations']:10}"
         )
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if os.environ.get(RECORDING) and INJECTIONS.counts and is_whole(vars(session.config.option), exitstatus):
-        tests = {"tests": INJECTIONS.passed, "failed": INJECTIONS.failed}
-        results.record("faults", {**tests, "injections": INJECTIONS.table()})

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.injections import tabulate
 from tests.proof.models import FOLDER, models
 from tests.proof.results import FILE, read
 
@@ -135,10 +136,14 @@ def _faults(found: Mapping[str, Any] | None) -> Iterator[str]:
     if found is None:
         yield "Not recorded yet.\n"
         return
-    every = found["injections"]
+    tests = found["tests"].values()
+    every = tabulate(tests)
     total, violations = (sum(one[name] for one in every) for name in ("count", "violations"))
-    tests = f"{found['tests']} tests that passed and {found['failed']} that failed"
-    yield f"Recorded on {found['date']}: {total:,} injections in {tests}, {violations} violations.\n"
+    outcomes = Counter(one["outcome"] for one in tests)
+    yield (
+        f"{total:,} injections in {outcomes['passed']} tests that passed and {outcomes['failed']} that failed, "
+        f"{violations} violations. Each test has the result of its last run; the oldest is of {found['date']}.\n"
+    )
     yield "| fault | count | recovery, median | longest | violations |\n|---|---|---|---|---|"
     for one in every:
         median, longest = (_seconds(one[name]) for name in ("recovery_median", "recovery_longest"))

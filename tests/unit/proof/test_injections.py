@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from tests import injections
-from tests.injections import Injections, injects, is_whole, recovers
+from tests.injections import FaultedTest, Injections, injects, recovers, tabulate
+from tests.proof import results
 
 
 class Clock:
@@ -18,6 +19,17 @@ class Clock:
         return self.now
 
 
+def end(found: Injections, *outcomes: str | None) -> FaultedTest:
+    """The record of a test whose phases ended so."""
+    *_, last = (
+        found.end_phase(phase, outcome)
+        for phase, outcome in zip(("setup", "call", "teardown"), outcomes or ("passed",) * 3, strict=True)
+        if outcome is not None
+    )
+    assert last is not None
+    return last
+
+
 def test_recovery_is_the_time_until_the_work_goes_on() -> None:
     clock = Clock()
     found = Injections(clock)
@@ -26,19 +38,19 @@ def test_recovery_is_the_time_until_the_work_goes_on() -> None:
         clock.now += pause
         found.recovered()
     found.note("kill")
-    found.end_test(failed=False)
-    [row] = found.table()
+    [row] = tabulate([end(found)])
     assert row == {"kind": "kill", "count": 4, "recovery_median": 2.0, "recovery_longest": 5.0, "violations": 0}
 
 
 def test_a_failed_test_is_a_violation_of_each_kind_that_it_injected_and_of_no_other() -> None:
     found = Injections()
     found.note("cut")
-    found.end_test(failed=False)
+    passed = end(found)
     found.note("kill", 3)
-    found.end_test(failed=True)
-    assert {row["kind"]: (row["count"], row["violations"]) for row in found.table()} == {"cut": (1, 0), "kill": (3, 1)}
-    assert found.table()[0]["recovery_median"] is None
+    failed = end(found, "passed", "failed", "passed")
+    table = tabulate([passed, failed])
+    assert {row["kind"]: (row["count"], row["violations"]) for row in table} == {"cut": (1, 0), "kill": (3, 1)}
+    assert table[0]["recovery_median"] is None
 
 
 def test_helpers_are_counted_by_their_decorators() -> None:
@@ -49,49 +61,37 @@ def test_helpers_are_counted_by_their_decorators() -> None:
         assert recovers(lambda: "on")() == "on"
     finally:
         injections.INJECTIONS = before
-    assert found.counts == {"cut": 1}
-    assert len(found.seconds["cut"]) == 1
+    of_kind = end(found)["faults"]["cut"]
+    assert (of_kind["count"], len(of_kind["seconds"])) == (1, 1)
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "passed", "failed", "violations"),
+    ("outcomes", "outcome"),
     [
-        (("passed", "passed", "passed"), 1, 0, 0),
-        (("passed", "failed", "passed"), 0, 1, 1),
-        (("failed", None, "passed"), 0, 1, 1),
-        (("passed", "passed", "failed"), 0, 1, 1),
-        (("skipped", None, "passed"), 0, 0, 0),
+        (("passed", "passed", "passed"), "passed"),
+        (("passed", "failed", "passed"), "failed"),
+        (("failed", None, "passed"), "failed"),
+        (("passed", "passed", "failed"), "failed"),
+        (("skipped", None, "passed"), "skipped"),
     ],
 )
-def test_a_test_fails_in_any_of_its_phases_and_only_one_that_passed_is_counted(
-    outcomes: tuple[str | None, ...], passed: int, failed: int, violations: int
+def test_a_test_fails_in_any_of_its_phases_and_only_one_that_ran_has_passed(
+    outcomes: tuple[str | None, ...], outcome: str
 ) -> None:
     found = Injections()
     found.note("kill")
-    for phase, outcome in zip(("setup", "call", "teardown"), outcomes, strict=True):
-        if outcome is not None:
-            found.end_phase(phase, outcome)
-    assert (found.passed, found.failed, found.table()[0]["violations"]) == (passed, failed, violations)
+    assert end(found, *outcomes)["outcome"] == outcome
+    assert end(found)["faults"] == {}, "the next test begins with none"
 
 
-WHOLE = {"keyword": "", "deselect": None, "lf": False, "maxfail": 0, "file_or_dir": ["tests/fault", "tests/acceptance"]}
-
-
-@pytest.mark.parametrize("status", [0, 1])
-def test_a_run_of_all_tests_is_recorded_whether_they_pass_or_fail(status: int) -> None:
-    assert is_whole(WHOLE, status)
-
-
-@pytest.mark.parametrize(
-    ("change", "status"),
-    [
-        ({"keyword": "storm"}, 0),
-        ({"deselect": ["tests/fault/test_a.py"]}, 0),
-        ({"lf": True}, 0),
-        ({"maxfail": 1}, 1),
-        ({"file_or_dir": ["tests/fault/test_a.py::test_b"]}, 0),
-        ({}, 2),
-    ],
-)
-def test_a_run_of_some_tests_or_one_that_was_interrupted_is_not_recorded(change: dict[str, Any], status: int) -> None:
-    assert not is_whole({**WHOLE, **change}, status)
+def test_a_test_has_the_result_of_its_last_run_and_one_that_is_gone_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "test_a.py").write_text("def test_b(): ...")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "FILE", tmp_path / "proof.json")
+    results.record_test("test_a.py::test_gone", {"outcome": "passed", "faults": {}})
+    for outcome in ("failed", "passed"):
+        results.record_test("test_a.py::test_b[1]", {"outcome": outcome, "faults": {}})
+    kept = results.read()["faults"]["tests"]
+    assert {test: one["outcome"] for test, one in kept.items()} == {"test_a.py::test_b[1]": "passed"}
