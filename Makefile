@@ -44,7 +44,7 @@ lint: $(READY) ## style, types, and the layers of the house
 
 fault: java $(READY) ## the long runs: kills, pauses, cuts and full disks, new Hypothesis examples; writes docs/proof.md (STORMS=300 ARGS="-k storms")
 	@$(BIN)/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2 --dist worksteal
-	@STORMS=$(or $(STORMS),10) INORDER_RECORD_FAULTS=1 $(BIN)/pytest tests/fault tests/acceptance -m fault $(ARGS); \
+	@STORMS=$(or $(STORMS),10) RECORD_FAULTS=1 $(BIN)/pytest tests/fault tests/acceptance -m fault $(ARGS); \
 		status=$$?; $(BIN)/python -m tests.proof.page && exit $$status
 
 matrix: java $(READY) ## 1, 4 and 8 relays in every set-up, with errors, kills and freezes of 20 s (ARGS="-k 'drain and shards-4'")

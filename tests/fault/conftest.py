@@ -169,7 +169,7 @@ def new_topics(topics_on_demand: None) -> None:
 
 # The table of injections: what was done to the servers and programs of all tests, and whether they survived it.
 
-RECORDING = "INORDER_RECORD_FAULTS"
+RECORDING = "RECORD_FAULTS"
 """The variable with which `make fault` writes to docs/proof.json."""
 WORKER = "PYTEST_XDIST_WORKER"
 FAULTED: dict[str, FaultedTest] = {}

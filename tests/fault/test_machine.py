@@ -21,7 +21,7 @@ from tests.injections import INJECTIONS
 DRAIN = Way("drain", leadership="database")
 MEGABYTES = 400
 """Of a disk: a server with its data, and some seconds of load."""
-UPGRADE_FROM = os.environ.get("INORDER_UPGRADE_FROM", "HEAD~25")
+UPGRADE_FROM = os.environ.get("UPGRADE_FROM", "HEAD~25")
 """The commit of the older version."""
 
 

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
@@ -187,7 +186,7 @@ class Relay:
         retention = Retention(url, relay.table, retention_days=relay.retention_days or 1)
         while not self._stopping.is_set():
             try:
-                for name in retention.keep(datetime.now(UTC).date()):
+                for name in retention.keep(retention.today()):
                     log.info("relay.day_dropped", extra={"partition": name})
             except InorderError as error:
                 log.warning("relay.retention_failed", extra={"error": str(error)})

@@ -3,7 +3,8 @@
 The archive of `outbox` is `outbox_published`, with a partition for each day of publishing (UTC) that is named like
 `outbox_published_20260131`. The statement that purges a row moves it, so it is in one of the two tables at any moment.
 The instance that purges creates the partitions of today and tomorrow; its clock decides which day it is, and the same
-time is written into the rows, so clocks that differ do no harm.
+time is written into the rows. The clock of the database decides which days are old, so an instance whose own clock is
+ahead drops nothing early.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import psycopg
 
@@ -81,6 +82,12 @@ class Retention:
         """The daily task: creates partitions ahead and drops those that are too old; returns the latter."""
         self.prepare(today)
         return self.drop_before(today - timedelta(days=self._days))
+
+    def today(self) -> date:
+        """The day by the clock of the database."""
+        with self._connecting.use() as connection:
+            [(day,)] = connection.execute(_STATEMENTS["today"]).fetchall()
+        return cast("date", day)
 
     def prepare(self, today: date) -> None:
         """Creates the archive and its partitions of today and tomorrow, if they do not exist."""

@@ -85,3 +85,7 @@ INSERT INTO {replayed} (id) SELECT id FROM copied;
 -- name: wake
 -- Relays that sleep look at the outbox again once this is committed.
 SELECT pg_notify('inorder_' || CAST(CAST(to_regclass(%(table)s) AS oid) AS text), '');
+
+-- name: today
+-- The day by the clock of the database, which is one for all instances.
+SELECT CAST(now() AT TIME ZONE 'UTC' AS date);
