@@ -174,6 +174,28 @@ class MySQLReconnecting(ReconnectingTo[Connection]):
         return is_read_only(connection)
 
 
+@contextmanager
+def begun(connection: Connection) -> Iterator[Cursor]:
+    """A transaction, which is committed at the end and rolled back after an error."""
+    connection.begin()
+    try:
+        with connection.cursor() as cursor:
+            yield cursor
+        connection.commit()
+    except BaseException:
+        _roll_back(connection)
+        raise
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except pymysql.MySQLError:
+        # The server rolls back when it notices that the connection is lost.
+        if connection.open:
+            connection.close()
+
+
 _LOCK = f"SELECT GET_LOCK('inorder install', {LOCK_TIMEOUT_SECONDS})"
 _UNLOCK = "DO RELEASE_LOCK('inorder install')"
 
@@ -186,24 +208,8 @@ class MySQLDatabase(SingleConnectionDatabase[Connection]):
     def __init__(self, url: str, application_name: str, *, is_primary: bool = True) -> None:
         super().__init__(MySQLReconnecting(url, application_name, is_primary=is_primary))
 
-    @contextmanager
-    def _begun(self, connection: Connection) -> Iterator[Cursor]:
-        connection.begin()
-        try:
-            with connection.cursor() as cursor:
-                yield cursor
-            connection.commit()
-        except BaseException:
-            self._roll_back(connection)
-            raise
-
-    def _roll_back(self, connection: Connection) -> None:
-        try:
-            connection.rollback()
-        except pymysql.MySQLError:
-            # The server rolls back when it notices that the connection is lost.
-            if connection.open:
-                connection.close()
+    def _begun(self, connection: Connection) -> AbstractContextManager[Cursor]:
+        return begun(connection)
 
     def _install(self, connection: Connection, statements: Iterable[str]) -> None:
         # No transaction: in MySQL every DDL statement commits by itself.

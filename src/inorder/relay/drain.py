@@ -57,7 +57,7 @@ What if …
 | … under a running term               | its session ends, so does the term; a purge that reconnects reconnects reads  |
 | … during a take-over                 | reads begin on the server that purged by the marker, or the term ends         |
 | ids are set back, or the table is    | new rows are found by a sweep, and published; what the marker names is        |
-| truncated                            | another row                                                                   |
+| truncated                            | another row; a purge notices a TRUNCATE, deletes nothing and ends the term    |
 """
 
 from __future__ import annotations

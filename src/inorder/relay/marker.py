@@ -26,9 +26,10 @@ to be published (`split`).
   value, written one after the other, are the same bytes.
 
 A purge without proof is right only where nothing can have come between: on the session that was open when the rows were
-read, because a failover ends all sessions. `PurgeQueue` keeps to that. Not covered is a person who sets ids back on the
-same server while published rows wait for their purge, for instance by TRUNCATE with RESTART IDENTITY: rows that get
-these ids before the purge are deleted unsent. To compare the content in every purge would read every row twice.
+read, because a failover ends all sessions, and from the table as it was then, because a TRUNCATE ends no session.
+`PurgeQueue` keeps to the first, the stores to the second (`PurgingStore.purge`). Not covered is a person who deletes
+rows and sets a sequence back on the same server, in the milliseconds in which published rows wait for their purge: rows
+that get these ids are deleted unsent. To compare the content in every purge would read every row twice.
 
 **Whose ids these are.** Ids are unique within one table only. Two services with the same `relay.group` on one cluster,
 or a service whose tables were created again, would find a marker with ids of other rows. So each outbox has a random

@@ -5,7 +5,7 @@ server that gave out the ids again, whether or not a purge failed in between: th
 because a read failed. So once the session is another one, the rest of the term purges by content: a row that only has
 the id stays, is no longer in hand, and is found by the next sweep (`relay/scan.py`). So does a relay behind a pooler or
 with reads from a replica, where a session may change without our notice. A session does not show that the table was
-truncated and its ids begin again (`marker.py`).
+truncated and its ids begin again, so the stores compare that with each purge, and begin another session.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import inorder
 from inorder.database.database import Database, open_database
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
+from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 from tests.conftest import Eventually
 from tests.operating import install_schema, relay_status
 from tests.selection import few
@@ -178,6 +181,44 @@ def test_a_table_that_was_truncated_begins_again(
         scene.set_back(truncates=True)
         scene.write(*FRESH)
         with inorder.Relay(scene.settings):
+            eventually(lambda: scene.is_settled() and len(scene.values()) >= PUBLISHED + NEW)
+        assert scene.values() == [*OLD, *FRESH]
+
+
+TRUNCATED = [(database, *case) for database in ("postgres", "mariadb") for case in CASES if case[0] != "polling"]
+FEW_TRUNCATED = [("postgres", "drain", "native"), ("mariadb", "mark-purge", "goharvest")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", few(TRUNCATED, *FEW_TRUNCATED), ids=" ".join)
+def test_rows_of_a_table_that_is_truncated_before_a_purge_are_not_deleted_unsent(
+    case: tuple[str, str, str],
+    request: pytest.FixtureRequest,
+    kafka_bootstrap: str,
+    unique: str,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session is the same, and the ids that it is about to purge are those of new rows."""
+    database, strategy, layout = case
+    store: type[PostgresOutboxStore | MySQLOutboxStore] = (
+        PostgresOutboxStore if database == "postgres" else MySQLOutboxStore
+    )
+    purge, is_written_anew = store.purge, threading.Event()
+
+    def purge_later(self: Any, ids: Sequence[int], session: int | None = None) -> int:
+        assert not ids or is_written_anew.wait(60)
+        return purge(self, ids, session)
+
+    monkeypatch.setattr(store, "purge", purge_later)
+    with ExitStack() as stack:
+        scene = Scene(request.getfixturevalue(f"{database}_url"), kafka_bootstrap, unique, strategy, layout, stack)
+        scene.write(*OLD)
+        with inorder.Relay(scene.settings):
+            eventually(lambda: len(scene.values()) == PUBLISHED)
+            scene.database.execute(f"TRUNCATE TABLE {TABLE}" + (" RESTART IDENTITY" if database == "postgres" else ""))
+            scene.write(*FRESH)
+            is_written_anew.set()
             eventually(lambda: scene.is_settled() and len(scene.values()) >= PUBLISHED + NEW)
         assert scene.values() == [*OLD, *FRESH]
 

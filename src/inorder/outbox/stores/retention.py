@@ -10,7 +10,7 @@ ahead drops nothing early.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -50,19 +50,19 @@ class Archive:
         self._statement = _render("archive", table)
         self._ready: date | None = None
 
-    def move(self, connection: Connection, ids: Sequence[int]) -> int:
-        """Archives rows by id, in one statement that commits by itself; returns how many."""
+    def move(self, connection: Connection, bound: Mapping[str, Any]) -> int:
+        """Archives rows in one statement that commits by itself; returns how many. `bound` is what a purge binds."""
         now = self._clock()
         if self._ready != now.date():
             self._prepare(connection, now.date())
         try:
-            return self._execute(connection, ids, now)
+            return self._execute(connection, bound, now)
         except psycopg.errors.CheckViolation:  # the prepared partition was dropped
             self._prepare(connection, now.date())
-            return self._execute(connection, ids, now)
+            return self._execute(connection, bound, now)
 
-    def _execute(self, connection: Connection, ids: Sequence[int], now: datetime) -> int:
-        return connection.execute(self._statement, {"ids": list(ids), "now": now}, binary=True).rowcount
+    def _execute(self, connection: Connection, bound: Mapping[str, Any], now: datetime) -> int:
+        return connection.execute(self._statement, {**bound, "now": now}, binary=True).rowcount
 
     def _prepare(self, connection: Connection, today: date) -> None:
         prepare(connection, self._table, today)

@@ -46,13 +46,14 @@ from uuid import UUID
 
 from inorder.database import sql
 from inorder.database.database import CursorTransaction, Result, Transaction
-from inorder.database.mysql import MySQLDatabase, MySQLReconnecting
-from inorder.model.errors import ConfigurationError
+from inorder.database.mysql import Connection, MySQLDatabase, MySQLReconnecting, begun
+from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (
     NONE_HELD,
     WHOLE,
+    WRITTEN_ANEW,
     ById,
     Complete,
     PollingSleeper,
@@ -87,7 +88,11 @@ class MySQLOutboxStore(PollingSleeper):
         self._shard = shard
         self._fragments = fragments(_STATEMENTS, self._layout, table, shard)
         self._index = ""
-        self._purging = MySQLReconnecting(url, "inorder relay (purge)", is_primary=is_primary)
+        self._next_id_seen = 0
+        """By the session that purges, which began with it."""
+        self._purging = MySQLReconnecting(
+            url, "inorder relay (purge)", is_primary=is_primary, on_open=self._prepare_purging
+        )
         self._reading = MySQLReconnecting(
             url, "inorder relay (read)", is_primary=is_primary, follows=self._purging if is_primary else None
         )
@@ -114,11 +119,20 @@ class MySQLOutboxStore(PollingSleeper):
         return frozenset(names - {None}) if is_known else None
 
     def purge(self, ids: Sequence[int], session: int | None = None) -> int:
-        """Up to 10,000 rows in one statement, which commits by itself."""
+        """Up to 10,000 rows in one statement; all in one transaction, which the store gives up if ids went back.
+
+        The statements hold the table against TRUNCATE until the end of the transaction, and only then the ids are
+        looked at.
+        """
         if not ids:
             return 0
-        with self._on(self._purging, session) as transaction:
-            return sum(self._execute(transaction, "purge", ids=some).count for some in _cut(ids))
+        with self._purging.use(session) as connection, begun(connection) as cursor:
+            transaction = CursorTransaction(cursor)
+            purged = sum(self._execute(transaction, "purge", ids=some).count for some in _cut(ids))
+            seen, self._next_id_seen = self._next_id_seen, self._next_id(transaction)
+            if self._next_id_seen < seen:
+                raise UnreachableError(WRITTEN_ANEW.format(table=self._table))
+            return purged
 
     def session(self) -> int | None:
         return self._purging.session()
@@ -142,8 +156,13 @@ class MySQLOutboxStore(PollingSleeper):
     def _origin(self, connecting: MySQLReconnecting) -> Origin:
         with self._on(connecting) as transaction:
             server = "/".join(row[1] for row in sorted(transaction.execute(_STATEMENTS["server"]).rows))
-            found = transaction.execute(_STATEMENTS["next_id"], self._table_name()).rows
-        return Origin(server, found[0][0] - 1 if found and found[0][0] else None)
+            next_id = self._next_id(transaction)
+        return Origin(server, next_id - 1 if next_id else None)
+
+    def _next_id(self, transaction: Transaction) -> int:
+        """0 where the table has no AUTO_INCREMENT that we may read."""
+        found = transaction.execute(_STATEMENTS["next_id"], self._table_name()).rows
+        return found[0][0] or 0 if found else 0
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """Finds rows, claims them and reads them back, in one transaction."""
@@ -168,6 +187,10 @@ class MySQLOutboxStore(PollingSleeper):
         self._reading.close()
         self._purging.close()
         self._marking.close()
+
+    def _prepare_purging(self, connection: Connection) -> None:
+        with connection.cursor() as cursor:
+            self._next_id_seen = self._next_id(CursorTransaction(cursor))
 
     def _scan_name(self, scan: Scan) -> str:
         probes = "_with_probes" if scan.probes else ""

@@ -31,6 +31,9 @@ from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Origin, OutboxSto
 
 WHOLE = Shard()
 
+WRITTEN_ANEW = "Table {table} was truncated or written anew since the session began."
+"""Why a store purges nothing and begins another session: the ids may be those of other rows now."""
+
 NONE_HELD: frozenset[int] = frozenset()
 
 PARTS = ("mine", "id_unless_large", "unless_large")

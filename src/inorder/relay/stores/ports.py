@@ -90,7 +90,9 @@ class PurgingStore(Protocol):
     def purge(self, ids: Sequence[int], session: int | None = None) -> int:
         """Deletes rows by id and commits; missing ids are no error. Returns how many rows there were.
 
-        With a session, raises `UnreachableError` and deletes nothing if the one that purges is another.
+        With a session, raises `UnreachableError` and deletes nothing if the one that purges is another. So it does if
+        the table was truncated since the session began, and the next session is another one: PostgreSQL knows that by
+        the file of the table, MySQL and MariaDB by an AUTO_INCREMENT that went back. SQLite has no TRUNCATE.
         """
 
     def session(self) -> int | None:

@@ -30,7 +30,7 @@ from psycopg.errors import ObjectNotInPrerequisiteState
 
 from inorder.database import sql
 from inorder.database.postgres import PostgresReconnecting, is_pooled
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.outbox.layouts import Layout
@@ -39,6 +39,7 @@ from inorder.relay.stores.outbox_store import (
     NONE_HELD,
     PARTS,
     WHOLE,
+    WRITTEN_ANEW,
     ById,
     Complete,
     complete,
@@ -110,6 +111,7 @@ class PostgresOutboxStore(PostgresSleeping):
         self._shard = shard
         self._statements = render_statements(table, self._layout, shard)
         self._is_primary = is_primary
+        self._incarnation: int | None = None
         self._purging = PostgresReconnecting(
             url, "inorder relay (purge)", is_primary=is_primary, on_open=self._prepare_purging
         )
@@ -148,9 +150,14 @@ class PostgresOutboxStore(PostgresSleeping):
         if not ids:
             return 0
         with self._purging.use(session) as connection:
+            bound = {"ids": list(ids), "table": self._table, "incarnation": self._incarnation}
             if self._archive is not None:
-                return self._archive.move(connection, ids)
-            return connection.execute(self._statements["purge"], {"ids": list(ids)}, binary=True).rowcount
+                purged = self._archive.move(connection, bound)
+            else:
+                purged = connection.execute(self._statements["purge"], bound, binary=True).rowcount
+            if not purged and self._find_incarnation(connection) != self._incarnation:
+                raise UnreachableError(WRITTEN_ANEW.format(table=self._table))
+            return purged
 
     def session(self) -> int | None:
         return self._purging.session()
@@ -245,12 +252,21 @@ class PostgresOutboxStore(PostgresSleeping):
         # All at once: a cursor that is iterated over runs a line of Python for each row.
         return connection.execute(self._statements[name], parameters, binary=True).fetchall()
 
+    def _find_incarnation(self, connection: Connection) -> int | None:
+        found = connection.execute(self._statements["incarnation"], {"table": self._table}).fetchone()
+        return None if found is None else found[0]
+
     def _prepare_purging(self, connection: Connection) -> None:
+        self._prepare(connection)
+        if self._is_primary:
+            self._incarnation = self._find_incarnation(connection)
+
+    def _prepare(self, connection: Connection) -> None:
         if not is_pooled(connection):
             connection.execute(self._statements["plan_by_index"])
 
     def _prepare_reading(self, connection: Connection) -> None:
-        self._prepare_purging(connection)
+        self._prepare(connection)
         if self._is_primary:  # a replica cannot listen
             self._listen(connection, self._table, hands_over=not self._shard.is_whole)
 

@@ -51,9 +51,11 @@ SET LOCAL lock_timeout = '2s';
 DROP TABLE IF EXISTS {partition};
 
 -- name: archive
--- Moves rows whose records are committed: they are in one of the two tables, whatever happens.
+-- Moves rows whose records are committed: they are in one of the two tables, whatever happens. None is moved if the table was
+-- truncated since they were read: then these are other rows.
 WITH gone AS (
-  DELETE FROM {table} WHERE id = ANY(%(ids)s)
+  DELETE FROM {table}
+  WHERE id = ANY(%(ids)s) AND pg_relation_filenode(to_regclass(%(table)s)) IS NOT DISTINCT FROM %(incarnation)s::oid
   RETURNING id, topic, "key", "value", headers, "partition", "timestamp", created_at
 )
 INSERT INTO {archive} (id, topic, "key", "value", headers, "partition", "timestamp", created_at, published_at)

@@ -83,9 +83,16 @@ SELECT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = %(table)s::regclass AND mode = 'RowExclusiveLock' AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
+-- name: incarnation
+-- The file of the table: another one after TRUNCATE, and after everything else that writes the table anew. A partitioned table has
+-- none.
+SELECT pg_relation_filenode(to_regclass(%(table)s));
+
 -- name: purge
--- Removes rows whose records are committed.
-DELETE FROM {table} WHERE {id} = ANY(%(ids)s);
+-- Removes rows whose records are committed, from the table that they were read from. The file is looked up behind the lock that this
+-- statement takes first, so the table cannot be truncated between the comparison and the end of the transaction.
+DELETE FROM {table}
+WHERE {id} = ANY(%(ids)s) AND pg_relation_filenode(to_regclass(%(table)s)) IS NOT DISTINCT FROM %(incarnation)s::oid;
 
 -- name: server
 -- The cluster and its time line: a replica has the same identifier, and gets a time line of its own when it is promoted.
