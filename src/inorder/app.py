@@ -54,6 +54,7 @@ from inorder.observe.endpoint import PeriodicReader
 from inorder.observe.metrics import read_served
 from inorder.operate import doctor, status
 from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
+from inorder.operate.changes import LoggedChanges
 from inorder.operate.flow import Flow, flow_of
 from inorder.operate.journals import JournalLookup
 from inorder.operate.key_lookup import Before, DatabaseHops, KeyLookup
@@ -91,6 +92,7 @@ from inorder.relay.reloading import RelayService
 from inorder.relay.status import RelayAdmin
 from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
+from inorder.settings.root import find_conflicts
 from inorder.topics.migration import Migration, migrate_here, run_migrate
 from inorder.topics.pauses import Pause, PauseKind, SqlPauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
@@ -220,6 +222,10 @@ class App:
         return SetAside(
             self.action_log, lambda: self.relay_admin, lambda: self.dead_letters, lambda: self.journal_admin
         )
+
+    @cached_property
+    def changes(self) -> LoggedChanges:
+        return LoggedChanges(self.action_log, self)
 
     @cached_property
     def topics(self) -> TopicAdmin:
@@ -489,9 +495,15 @@ class App:
         layouts = granted_layouts(self.settings) if layout is None else [layout]
         return roles_sql(self.settings, layouts, dialect, prefix)
 
-    def reshard(self, *, restored: bool = False) -> Registration:
-        """Makes the group, strategy and shards of the settings what is registered."""
-        return reshard.reshard(self.relay, self.database, restored=restored)
+    def reshard(self, *, shards: int | None = None, restored: bool = False) -> Registration:
+        """Makes the group, strategy and shards of the settings, or so many `shards`, what is registered."""
+        settings = self.settings
+        if shards is not None:
+            relay = settings.relay.model_copy(update={"shards": shards})
+            settings = settings.model_copy(update={"relay": relay})
+            if against := find_conflicts(settings):
+                raise ConfigurationError("\n".join(against))
+        return reshard.reshard(RelayParts(settings), self.database, restored=restored)
 
     def replay_outbox(
         self,

@@ -18,6 +18,7 @@ import typer
 from inorder.cli.output import (
     AsJson,
     ConfigFile,
+    Reason,
     open_app,
     say,
     serving,
@@ -177,6 +178,7 @@ def apply(
     ],
     config: ConfigFile = None,
     table: OfTable = None,
+    reason: Reason = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be added, and do nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -189,7 +191,11 @@ def apply(
     if "" in chosen.values():
         raise typer.BadParameter("give each field a type, as in --field colour=text")
     with open_app(config) as app:
-        added = [each.as_dict() for each in app.apply_columns(chosen, table, dry_run=dry_run)]
+        if dry_run:
+            columns = app.apply_columns(chosen, table, dry_run=True)
+        else:
+            columns = app.changes.apply_columns(chosen, table, reason).result
+        added = [each.as_dict() for each in columns]
     show_records(added, as_json, "The table has these columns already.")
     if added and not as_json:
         names = ", ".join(f'{each["field"]} = "{each["type"]}"' for each in added)

@@ -14,6 +14,7 @@ from inorder.cli.output import (
     Everything,
     OfKey,
     OfTopic,
+    Reason,
     load,
     open_app,
     say,
@@ -86,6 +87,7 @@ def reshard(
         bool,
         typer.Option("--restored", help="The database was restored from a backup: do not purge by the old markers."),
     ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Change shards, group or strategy of the table's relay to those of the settings.
@@ -93,12 +95,11 @@ def reshard(
     It stops running instances: start them again with the new settings. It may be interrupted and run again;
     meanwhile nothing is published, and nothing is lost, duplicated or reordered.
     """
-    settings = load(config)
-    with open_app(config, **({} if shards is None else {"relay": {"shards": shards}})) as app:
-        found = app.reshard(restored=restored)
+    with open_app(config) as app:
+        found = app.changes.reshard(reason, shards=shards, restored=restored).result
     fields = {"table": found.outbox, "group": found.group, "strategy": found.strategy, "shards": found.shards}
     show_fields({**fields, "epoch": found.epoch}, as_json)
-    if settings.relay.shards != found.shards:
+    if app.settings.relay.shards != found.shards:
         say(f"Now set relay.shards = {found.shards} in the settings of every instance.")
 
 
@@ -114,6 +115,7 @@ def replay(
     topic: OfTopic = None,
     since: Annotated[datetime | None, typer.Option(help="Only records published then or later; UTC.")] = None,
     everything: Everything = False,
+    reason: Reason = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the records, and do nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -126,7 +128,10 @@ def replay(
     at = None if since is None else since.replace(tzinfo=UTC)
     encoded = None if key is None else key.encode()
     with open_app(config) as app:
-        count = app.replay_outbox(key=encoded, topic=topic, since=at, dry_run=dry_run)
+        if dry_run:
+            count = app.replay_outbox(key=encoded, topic=topic, since=at, dry_run=True)
+        else:
+            count = app.changes.replay_outbox(reason, key=encoded, topic=topic, since=at).result
     if as_json:
         show_json({"rows": count, "dry_run": dry_run})
     else:

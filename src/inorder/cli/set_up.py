@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inorder.cli.output import AsJson, ConfigFile, load, open_app, say, show_json, show_table
 from inorder.cli.stopping import stop_on_signals
 from inorder.cli.web import import_service
+
+if TYPE_CHECKING:
+    from inorder.demo.path import DemoPath
+    from inorder.web.server import WebService
 
 _ALWAYS = ("postgres", "kafka")
 
@@ -160,6 +165,9 @@ def demo(
         int | None,
         typer.Option(metavar="N", help="Repeat a run with its seed; by default a new one."),
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Afterwards keep everything running and serve its pages, until a signal.")
+    ] = False,
     config: ConfigFile = None,
 ) -> None:
     """Run the whole path here and verify it.
@@ -170,7 +178,16 @@ def demo(
     from inorder.demo import run
 
     load(config)
-    raise typer.Exit(run(events=events, as_json=as_json, seed=seed))
+    kept = partial(_keep_demo, import_service()) if keep else None
+    raise typer.Exit(run(events=events, as_json=as_json, seed=seed, keep=kept))
+
+
+def _keep_demo(serve: type[WebService], path: DemoPath) -> None:
+    with stop_on_signals("the pages", _BUDGET_SECONDS) as stop, serve(path.settings) as site:
+        say(f"Everything still runs. The pages are at {site.url}; the settings are in {path.config}.")
+        say(f"Try: inorder top --config {path.config}")
+        say("Ctrl-C stops it.")
+        stop.wait()
 
 
 # inorder schema: creates or prints the tables that inorder needs.

@@ -43,13 +43,13 @@ def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 
 @app.command("apply")
-def apply_plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
+def apply_plan(reason: Reason = "", config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Create the topics of `[topics.NAME]` that are missing, and set what differs.
 
     It never adds partitions to a topic or removes them: keys would move and lose their order.
     """
     with open_app(config) as app:
-        _show_actions(app.topics.apply(), as_json, "Every topic is as the settings want it.")
+        _show_actions(app.changes.apply_topics(reason).result, as_json, "Every topic is as the settings want it.")
 
 
 @app.command()
@@ -63,6 +63,7 @@ def failover(
         str | None, typer.Option(metavar="TOPIC", help="The Kafka topic to switch to; by default NAME.g1 and so on.")
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the switch that is under way.")] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Switch a topic to a new Kafka topic, in order, while publishers, relay and pipeline run.
@@ -72,9 +73,9 @@ def failover(
     """
     with open_app(config) as app:
         if cancel:
-            state = app.topics.cancel_fail_over(name)
+            state = app.changes.cancel_fail_over(name, reason).result
         else:
-            state = app.topics.fail_over(name, partitions=partitions, to=to, on_step=_say_step)
+            state = app.changes.fail_over(name, reason, partitions=partitions, to=to, on_step=_say_step).result
     if state is None:
         say(f"Topic {name!r} was never switched.")
     else:
@@ -114,6 +115,7 @@ def migrate(
     reset: Annotated[
         bool, typer.Option("--reset", help="Accept topics that were re-created, and copy from their first records.")
     ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Copy later generations of a topic into one Kafka topic, for readers that know no generations.
@@ -124,7 +126,10 @@ def migrate(
     left = "What is not copied stays where it is."
     app = open_app(config)
     with stop_on_signals("the copy", STOP_SECONDS, lambda: left) as stop, app:
-        copied = in_background(lambda: app.migrate_topic(name, to=to, once=not follow, stop=stop, reset=reset))
+        changes = app.changes
+        copied = in_background(
+            lambda: changes.migrate(name, reason, to=to, once=not follow, stop=stop, reset=reset).result
+        )
     show_fields(dict(copied), as_json)
 
 

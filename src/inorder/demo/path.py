@@ -29,6 +29,9 @@ group = "demo"
 leadership = "database"
 [topics.{TOPIC}]
 partitioner = "id-modulo"
+[web]
+# The pages of `--keep`, wherever there is room.
+listen = "127.0.0.1:0"
 """
 
 

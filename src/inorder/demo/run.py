@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -32,29 +33,40 @@ FIRST_PATIENCE_SECONDS = 240.0
 """The same before the first record has arrived: a busy machine takes more than a minute to start Spark."""
 
 
-def run(events: int, as_json: bool, seed: int | None = None) -> int:
-    """Runs the demo and prints its summary; the exit code is 5 if a guarantee was broken."""
+def run(events: int, as_json: bool, seed: int | None = None, keep: Callable[[DemoPath], None] | None = None) -> int:
+    """Runs the demo and prints its summary; the exit code is 5 if a guarantee was broken.
+
+    `keep` is called after that, while servers, relay and pipeline still run; they stop when it returns.
+    """
     seed = seed if seed is not None else secrets.randbelow(1_000_000)
     console = Console(stderr=True)
-    with Display(console, events) as display:
-        display.say("Starting PostgreSQL, Kafka and Spark …")
-        spark_jars()  # here, so that a first download shows its progress and does not count
-        began = time.monotonic()
-        with DemoPath(Stack(("postgres", "kafka"))) as path:
+    with ExitStack() as running:
+        with Display(console, events) as display:
+            display.say("Starting PostgreSQL, Kafka and Spark …")
+            spark_jars()  # here, so that a first download shows its progress and does not count
+            began = time.monotonic()
+            path = running.enter_context(DemoPath(Stack(("postgres", "kafka"))))
             started = time.monotonic() - began
             display.say(f"Writing {events:,} updates of 500 keys (seed {seed}); logs are in {path.folder}.")
             summary, ledger = carry(path, events, seed, display.update)
-    summary = _with_times(summary, start=started, total=time.monotonic() - began)
-    show(console, summary, ledger.rolled_back)
-    console.print(NEXT, highlight=False, soft_wrap=True)
-    if as_json:
-        sys.stdout.write(orjson.dumps(summary.as_dict()).decode() + "\n")
+            if keep is None:
+                running.close()
+        summary = _with_times(summary, start=started, total=time.monotonic() - began)
+        show(console, summary, ledger.rolled_back)
+        if as_json:
+            sys.stdout.write(orjson.dumps(summary.as_dict()).decode() + "\n")
+            sys.stdout.flush()
+        if keep is not None:
+            keep(path)
+        else:
+            console.print(NEXT, highlight=False, soft_wrap=True)
     return 0 if summary.holds else GuaranteeError.exit_code
 
 
 NEXT = """\
 What to try next:
   inorder demo --events 100000   more of the same, with a new seed
+  inorder demo --keep            the same, and then the web pages of it
   inorder up --folder servers    PostgreSQL and Kafka of your own, then docs/quickstart.md
   inorder init                   settings for your database and your Kafka
   inorder bench relay            how fast the relay is on this machine"""

@@ -57,6 +57,12 @@ POST /quarantine/release | {_ACTION}
 POST /quarantine/discard | {_ACTION}
 POST /pause | {_ACTION}
 POST /resume | {_ACTION}
+POST /topics/apply | {_ACTION}
+POST /topics/failover | {_ACTION}
+POST /topics/migrate | {_ACTION}
+POST /relay/reshard | {_ACTION}
+POST /outbox/replay | {_SETTLED}
+POST /pipeline/apply | {_ACTION}
 GET /doctor | [] name:str status:str detail:str hint:str unreachable:bool
 GET /settings | [] key:str value:any source:str place:str
 GET /actions | {_PAGE}

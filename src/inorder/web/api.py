@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from inorder.journal.stores.ports import JournalFilter
 from inorder.model.errors import ConfigurationError, InorderError, TransientError
-from inorder.operate.actions import Actor
+from inorder.operate.actions import Actor, Logged
+from inorder.operate.changes import LoggedChanges
 from inorder.operate.fields import action_fields, whole_action
 from inorder.operate.journals import SHOWN_EVENTS
 from inorder.web.access import User
@@ -64,6 +65,8 @@ class ApiRoute:
     answer: Callable[[Asked], Any]
     parameters: tuple[str, ...] = ()
     body: tuple[str, ...] = ()
+    required: tuple[str, ...] = ("reason",)
+    """Fields of the body that it cannot do without."""
 
 
 def status_of(error: InorderError) -> HTTPStatus:
@@ -249,6 +252,89 @@ def _pause(action: Literal["pause", "resume"]) -> Callable[[Asked], Fields]:
     return pause
 
 
+Change = Callable[[LoggedChanges, str, Asked], Logged[Any]]
+
+
+def _change(change: Change) -> Callable[[Asked], Fields]:
+    """Does it and answers with its entry of the log; the request lasts as long as the change does."""
+
+    def act(asked: Asked) -> Fields:
+        reason = _text(asked, "reason") or ""
+        return _result(
+            asked.backend, asked.backend.change(asked.actor, reason, lambda to: change(to, reason, asked)).id
+        )
+
+    return act
+
+
+def _fail_over(changes: LoggedChanges, reason: str, asked: Asked) -> Logged[Any]:
+    topic, partitions, to = _named(asked, "topic"), _whole(asked, "partitions", 1), _text(asked, "to")
+    if asked.body.get("cancel") is True:
+        return changes.cancel_fail_over(topic, reason)
+    return changes.fail_over(topic, reason, partitions=partitions, to=to)
+
+
+def _migrate(changes: LoggedChanges, reason: str, asked: Asked) -> Logged[Any]:
+    topic, to, reset = _named(asked, "topic"), _text(asked, "to"), asked.body.get("reset") is True
+    return changes.migrate(topic, reason, to=to, reset=reset, stop=asked.backend.stopping)
+
+
+def _reshard(changes: LoggedChanges, reason: str, asked: Asked) -> Logged[Any]:
+    restored = asked.body.get("restored") is True
+    return changes.reshard(reason, shards=_whole(asked, "shards", 1, MOST_SHARDS), restored=restored)
+
+
+def _replay(asked: Asked) -> Fields:
+    """As `inorder outbox replay`: all rows only where `all` says so."""
+    wanted = filter_of(asked.body, ("topic", "key"))
+    if since := _text(asked, "since"):
+        wanted["since"] = _moment(since)
+    if not wanted and asked.body.get("all") is not True:
+        raise ConfigurationError("Nothing says which rows to replay.", hint="Give topic, key or since, or all.")
+    if asked.body.get("dry_run") is True:
+        return {"count": asked.backend.count_replay(**wanted), "dry_run": True}
+    return _change(lambda changes, reason, _asked: changes.replay_outbox(reason, **wanted))(asked)
+
+
+def _apply_columns(changes: LoggedChanges, reason: str, asked: Asked) -> Logged[Any]:
+    chosen = asked.body.get("fields")
+    if not isinstance(chosen, dict) or not chosen or not all(isinstance(each, str) for each in chosen.values()):
+        raise ConfigurationError("fields is not an object of names and types.", hint='Such as {"colour": "text"}.')
+    return changes.apply_columns(chosen, _text(asked, "table"), reason)
+
+
+def _text(asked: Asked, name: str) -> str | None:
+    """A text of the body; None where it is not given."""
+    value = asked.body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name} = {value!r} is not text.")
+    return value or None
+
+
+def _named(asked: Asked, name: str) -> str:
+    if (found := _text(asked, name)) is None:
+        raise ConfigurationError(f"`{name}` is missing.")
+    return found
+
+
+def _whole(asked: Asked, name: str, least: int, most: int | None = None) -> int | None:
+    """A whole number of the body within its bounds; None where it is not given."""
+    if asked.body.get(name) is None:
+        return None
+    found = number_of(asked.body, name, 0)
+    if found < least or (most is not None and found > most):
+        raise ConfigurationError(f"{name} = {found} is out of range.", hint=f"From {least} to {most or 'any number'}.")
+    return found
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"since = {text!r} is not a time.", hint="Write 2026-01-31T12:00:00Z.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _result(backend: WebBackend, id: str) -> Fields:
     entry = backend.action(id)
     return _found(None if entry is None else whole_action(*entry), "action")
@@ -269,6 +355,7 @@ _PAGE = ("limit", "after")
 _JOURNAL = ("topic", "id", "reason")
 _PAUSE = ("kind", "name", "reason")
 _SETTLE = ("ids", "all", "reason", "dry_run")
+MOST_SHARDS: Final = 1000
 
 ROUTES: Final = (
     ApiRoute("GET", "/status", "Every part as it was last read, with its age.", lambda asked: asked.backend.status()),
@@ -362,6 +449,57 @@ ROUTES: Final = (
         "POST", "/pause", "Let a topic, a key (TOPIC/KEY), a shard, a table or a job wait.", _pause("pause"), (), _PAUSE
     ),
     ApiRoute("POST", "/resume", "End a pause.", _pause("resume"), (), _PAUSE),
+    ApiRoute(
+        "POST",
+        "/topics/apply",
+        "Create missing topics of the settings, and set what differs.",
+        _change(lambda changes, reason, _asked: changes.apply_topics(reason)),
+        (),
+        ("reason",),
+    ),
+    ApiRoute(
+        "POST",
+        "/topics/failover",
+        "Switch a topic to a new Kafka topic, in order; or cancel that.",
+        _change(_fail_over),
+        (),
+        ("topic", "partitions", "to", "cancel", "reason"),
+        ("topic", "reason"),
+    ),
+    ApiRoute(
+        "POST",
+        "/topics/migrate",
+        "Copy later generations of a topic into one Kafka topic.",
+        _change(_migrate),
+        (),
+        ("topic", "to", "reset", "reason"),
+        ("topic", "reason"),
+    ),
+    ApiRoute(
+        "POST",
+        "/relay/reshard",
+        "Change shards, group or strategy; running instances stop.",
+        _change(_reshard),
+        (),
+        ("shards", "restored", "reason"),
+    ),
+    ApiRoute(
+        "POST",
+        "/outbox/replay",
+        "Publish kept rows again.",
+        _replay,
+        (),
+        ("topic", "key", "since", "all", "dry_run", "reason"),
+    ),
+    ApiRoute(
+        "POST",
+        "/pipeline/apply",
+        "Add nullable columns to a table.",
+        _change(_apply_columns),
+        (),
+        ("table", "fields", "reason"),
+        ("fields", "reason"),
+    ),
     ApiRoute("GET", "/doctor", "Check machine, database and Kafka.", lambda asked: asked.backend.doctor()),
     ApiRoute("GET", "/settings", "Every setting, secrets masked.", lambda asked: asked.backend.settings_rows()),
     ApiRoute("GET", "/actions", "The log of actions.", _actions, ("limit", "before")),
@@ -403,20 +541,28 @@ def _operation(route: ApiRoute) -> Fields:
         },
     }
     if route.body:
-        schema = {"type": "object", "properties": {name: _schema(name) for name in route.body}, "required": ["reason"]}
+        schema = {
+            "type": "object",
+            "properties": {name: _schema(name) for name in route.body},
+            "required": [*route.required],
+        }
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 
 
 def _schema(name: str) -> Fields:
-    if name in ("all", "dry_run", "all_partitions", "settle_stale"):
+    if name in ("all", "dry_run", "all_partitions", "settle_stale", "cancel", "reset", "restored"):
         return {"type": "boolean"}
     if name == "through":
         return {"type": "string", "enum": list(_THROUGH)}
     if name in ("created", "expires"):
         return {"type": "string", "format": "date"}
-    if name in ("limit", "from", *_NUMBERS):
+    if name in ("limit", "from", "partitions", "shards", *_NUMBERS):
         return {"type": "integer"}
+    if name == "since":
+        return {"type": "string", "format": "date-time"}
+    if name == "fields":
+        return {"type": "object", "additionalProperties": {"type": "string"}}
     return {"type": "array", "items": {"type": ["string", "integer"]}} if name == "ids" else {"type": "string"}
 
 

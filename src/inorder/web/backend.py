@@ -6,6 +6,7 @@ another, and each action opens one for itself, because it may hold a transaction
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from inorder.journal.stores.ports import JournalFilter
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
 from inorder.operate.actions import Action, ActionLog, Actor, Logged, Outcome
+from inorder.operate.changes import LoggedChanges
 from inorder.operate.fields import (
     exceeded_fields,
     group_fields,
@@ -57,6 +59,8 @@ class WebBackend:
         self.settings = settings
         self._open = open_app or (lambda actor: App(settings, actor=actor))
         self._opened = ExitStack()
+        self.stopping = threading.Event()
+        """Set when the site is about to stop: a copy that it runs ends after its current transaction."""
 
     def __enter__(self) -> WebBackend:
         reader, watched = self._open(Actor("web", "page")), self._open(Actor("web", "page"))
@@ -67,6 +71,7 @@ class WebBackend:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.stopping.set()
         self._opened.close()
 
     # The last readings.
@@ -281,6 +286,15 @@ class WebBackend:
             return change(what, name, reason=reason)
 
         return self._act(actor, act)
+
+    def change(self, actor: Actor, reason: str, change: Callable[[LoggedChanges], Logged[Any]]) -> Logged[Any]:
+        """Changes topics, shards or columns; see `LoggedChanges`."""
+        _require(reason)
+        return self._act(actor, lambda app: change(app.changes))
+
+    def count_replay(self, **wanted: Any) -> int:
+        """How many kept rows a replay would copy."""
+        return self._app.replay_outbox(dry_run=True, **wanted)
 
     def _act(self, actor: Actor, act: Callable[[App], Logged[Any]]) -> Logged[Any]:
         try:

@@ -59,6 +59,7 @@ class WebService:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._backend.stopping.set()
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()

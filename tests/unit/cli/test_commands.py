@@ -17,7 +17,7 @@ from inorder.database.schema_plan import SchemaChange
 from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.services import provide
+from tests.unit.cli.services import NoLog, provide
 
 
 class FakeService:
@@ -64,7 +64,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def reshard(app: App, **options: Any) -> Registration:
         noted.update(options)
         relay = app.settings.relay
-        return Registration("outbox", relay.group, relay.strategy, relay.shards, 2)
+        return Registration("outbox", relay.group, relay.strategy, options["shards"] or relay.shards, 2)
 
     def replay_outbox(_app: App, **options: Any) -> int:
         noted.update(options)
@@ -86,6 +86,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             SchemaChange("table", app.settings.relay.table, "outbox", f"CREATE {layout}")
         ],
         schema_sql=lambda app, layout, dialect: f"-- {layout} {dialect} {app.settings.relay.table}",
+        action_log=NoLog(),
         reshard=reshard,
         replay_outbox=replay_outbox,
     )
@@ -278,7 +279,7 @@ def test_an_unknown_engine_is_refused(run: Run, calls: dict[str, Any]) -> None:
 
 def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None:
     assert run("demo", "--events", "10", "--json", "--seed", "4").code == 5
-    assert calls == {"events": 10, "as_json": True, "seed": 4}
+    assert calls == {"events": 10, "as_json": True, "seed": 4, "keep": None}
 
 
 def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

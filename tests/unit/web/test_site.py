@@ -183,6 +183,22 @@ class FakeApp:
         self._state.done.append((self._actor, asked, wanted))
         return Logged("0001", [])
 
+    @property
+    def changes(self) -> Any:
+        names = (
+            "apply_topics",
+            "fail_over",
+            "cancel_fail_over",
+            "migrate",
+            "reshard",
+            "replay_outbox",
+            "apply_columns",
+        )
+        return SimpleNamespace(**{name: partial(self._settle, name) for name in names})
+
+    def replay_outbox(self, **wanted: Any) -> int:
+        return len(wanted)
+
     def pause(self, *what: Any, **why: Any) -> Logged[Any]:
         return self._settle("pause", *what, **why)
 
@@ -279,8 +295,8 @@ class Site:
         self._state = state
         self._opened: list[WebBackend] = []
 
-    def open(self, **web: Any) -> TestClient:
-        settings = Settings.load(database={"url": "postgresql+psycopg://u:hunter2@h/d"}, web=web)
+    def open(self, settings: Settings | None = None, **web: Any) -> TestClient:
+        settings = settings or Settings.load(database={"url": "postgresql+psycopg://u:hunter2@h/d"}, web=web)
         made: Any = lambda actor: FakeApp(self._state, actor)  # noqa: E731
         backend = WebBackend(settings, made).__enter__()
         self._opened.append(backend)
@@ -699,6 +715,56 @@ def test_what_is_not_there_is_not_found(site: Site) -> None:
     assert client.get("/problems/exceeded/100").status_code == 404
     assert client.get("/problems/other").status_code == 404
     assert client.get("/api/v1/nothing").json()["error"]["message"] == "There is no such page."
+
+
+CHANGES: list[tuple[str, dict[str, Any], tuple[Any, ...], dict[str, Any]]] = [
+    ("topics/apply", {}, ("apply_topics", "why"), {}),
+    ("topics/failover", {"topic": "o"}, ("fail_over", "o", "why"), {"partitions": None, "to": None}),
+    ("topics/failover", {"topic": "o", "cancel": True}, ("cancel_fail_over", "o", "why"), {}),
+    ("relay/reshard", {"shards": 4}, ("reshard", "why"), {"shards": 4, "restored": False}),
+    ("outbox/replay", {"key": "k"}, ("replay_outbox", "why"), {"key": b"k"}),
+    ("outbox/replay", {"since": "2026-01-02T03:04:05"}, ("replay_outbox", "why"), {"since": AT}),
+    ("pipeline/apply", {"fields": {"a": "text"}}, ("apply_columns", {"a": "text"}, None, "why"), {}),
+]
+
+
+@pytest.mark.parametrize(("call", "body", "asked", "wanted"), CHANGES)
+def test_the_api_changes_topics_shards_and_columns_with_a_reason_and_the_role_for_it(
+    site: Site, state: State, call: str, body: dict[str, Any], asked: tuple[Any, ...], wanted: dict[str, Any]
+) -> None:
+    client = site.open(token=TOKEN, read_token=READ_TOKEN)
+    acting, reading = ({"authorization": f"Bearer {each}"} for each in (TOKEN, READ_TOKEN))
+    path, whole = f"/api/v1/{call}", body | {"reason": "why"}
+    assert client.post(path, json=whole, headers=reading).status_code == 403
+    assert client.post(path, json=body, headers=acting).status_code == 422
+    assert state.done == []
+    assert client.post(path, json=whole, headers=acting).json()["id"] == "0001"
+    assert state.done == [(Actor("token", "api"), asked, wanted)]
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("topics/failover", {}),
+        ("topics/failover", {"topic": 7}),
+        ("topics/failover", {"topic": "o", "partitions": 0}),
+        ("topics/migrate", {}),
+        ("relay/reshard", {"shards": 1001}),
+        ("relay/reshard", {"shards": "many"}),
+        ("outbox/replay", {}),
+        ("outbox/replay", {"since": "yesterday"}),
+        ("pipeline/apply", {}),
+        ("pipeline/apply", {"fields": {"a": 1}}),
+    ],
+)
+def test_a_change_that_is_not_understood_is_refused(site: Site, state: State, call: str, body: dict[str, Any]) -> None:
+    answer = site.open().post(f"/api/v1/{call}", json=body | {"reason": "why"})
+    assert (answer.status_code, state.done) == (422, [])
+
+
+def test_a_replay_is_counted_before_it_is_done(site: Site, state: State) -> None:
+    answer = site.open().post("/api/v1/outbox/replay", json={"key": "k", "dry_run": True})
+    assert (answer.json(), state.done) == ({"count": 2, "dry_run": True}, [])
 
 
 def test_every_route_is_in_the_openapi_document(site: Site) -> None:
