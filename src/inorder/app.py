@@ -33,8 +33,7 @@ from inorder.engines.running import SparkChoice, SparkEngine
 from inorder.engines.survey import Backlog, look_behind
 from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
-from inorder.journal.expire import Expired
-from inorder.journal.jobs import ExpireJob, UncompactedTopics, replicate_work, run_replicate
+from inorder.journal.jobs import Expired, ExpireJob, UncompactedTopics, replicate_work, run_replicate
 from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import PartitionStatus
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics, topic_look_up

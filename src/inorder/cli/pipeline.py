@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from inorder.engines.job_status import Lag
     from inorder.engines.survey import Backlog
     from inorder.journal.audit.findings import AuditFinding
-    from inorder.journal.expire import Expired
+    from inorder.journal.jobs import Expired
     from inorder.model.partitioning import Place
 
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)

@@ -3,7 +3,13 @@
 `replicate` follows all topics whose names begin with a journal's prefix. The engine runs on the topics that exist. When
 another one is created, the engine is stopped and restarted with all of them; it finds new partitions by itself.
 
-`expire` needs no Spark: it reads heads and writes some actions, every hour.
+`expire` needs no Spark: every hour it purges journals whose day of expiry has passed, by an action in the log like any
+other. An append says how long its journal lives after it, and the store has the day on which that ends. A journal is
+purged when the whole day is over, so never too early and at most a day late; all earlier days are checked too, so that
+a day on which the job did not run is made up for. The store may be behind. Before it purges a journal the job writes a
+mark and reads the journal up to it, as readers do: if an append is in the log alone, or has moved the day meanwhile,
+the journal stays. The purge has the end of the journal at the mark as its condition: after an append in between it is
+void (`life.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +17,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
 from time import perf_counter
@@ -21,13 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import RunEngine, SparkEngine, until_changed
-from inorder.journal.expire import Expired, expire
+from inorder.journal.client import JournalClient
 from inorder.journal.measuring import journal_meter
+from inorder.journal.reading.head import ReadPlan
 from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.service import Journals
-from inorder.journal.stores.opening import JournalReplicas, JournalStore
+from inorder.journal.stores.opening import ExpiryIndex, JournalReplicas, JournalStore
 from inorder.kafka.admin import Cluster, require_uncompacted
-from inorder.model.errors import ConfigurationError, TransientError
+from inorder.model.errors import ConfigurationError, DamagedRecordError, TransientError
+from inorder.model.journal import Key
 from inorder.settings import Settings
 
 if TYPE_CHECKING:
@@ -212,3 +220,52 @@ class ExpireJob:
                 self._on_expired(each)
                 meter.add("expire_journals", 1, each.key.topic, "purged" if each.is_purged else "left")
         meter.took("expire_pass", perf_counter() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A journal that is expired according to the store, and whether it was purged."""
+
+    key: Key
+    is_purged: bool
+    """False if it lives on, or in a dry run."""
+
+    def __str__(self) -> str:
+        return f"{self.key} {'is purged' if self.is_purged else 'is left'}."
+
+
+def expire(
+    journals: JournalClient,
+    index: ExpiryIndex,
+    topics: Iterable[str],
+    today: date,
+    stop: threading.Event,
+    *,
+    per_second: float,
+    dry_run: bool = False,
+) -> Iterator[Expired]:
+    """Purges journals that expired before today, at most `per_second`; ends early when `stop` is set."""
+    for topic in topics:
+        for id in index.expired(topic, today):
+            if stop.is_set():
+                return
+            key = Key(id, topic)
+            is_purged = not dry_run and _purge_expired(journals, key, today)
+            if is_purged:
+                stop.wait(1 / per_second)
+            yield Expired(key, is_purged)
+
+
+def _purge_expired(journals: JournalClient, key: Key, today: date) -> bool:
+    try:
+        marked = journals.moment(key)
+    except DamagedRecordError:
+        return False  # parked: what its records say is unknown
+    return has_expired(marked.moment.plan, today) and journals.journal(key).purge_unchanged(marked)
+
+
+def has_expired(plan: ReadPlan, today: date) -> bool:
+    """Whether a journal's last append is in the store, and its day of expiry is over."""
+    if plan.head is None or plan.log_from is not None or plan.head.expiry is None:
+        return False
+    return plan.head.expiry.on < today

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from inorder.journal.stores.key_store import KeyStore, StoredSecret
+from inorder.journal.keys import KeyStore, StoredSecret
 from inorder.model.journal import Key, PartitionOffset
 from tests.selection import few
 

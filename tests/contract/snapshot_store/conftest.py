@@ -11,13 +11,11 @@ import pytest
 from inorder.embedded import Cassandra, Postgres
 from inorder.journal.replication.store_port import JournalReplica
 from inorder.journal.snapshots import SnapshotStore
-from inorder.journal.stores.cassandra import CassandraJournal
+from inorder.journal.stores.cassandra import CassandraJournal, CassandraSnapshots
 from inorder.journal.stores.cassandra_replica import CassandraReplica
-from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
 from inorder.journal.stores.ports import EventualJournal
-from inorder.journal.stores.postgres import PostgresJournal
+from inorder.journal.stores.postgres import PostgresJournal, PostgresSnapshots
 from inorder.journal.stores.postgres_replica import PostgresReplica
-from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
 from tests.contract.snapshot_store.stored import Stored
 from tests.fakes.replica import MemoryReplica
 from tests.selection import few

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from inorder.journal.snapshots import LifeAtMark
-from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
+from inorder.journal.stores.cassandra import CassandraSnapshots
 from inorder.model.journal import Snapshot
 from tests.contract.snapshot_store.conftest import Store
 from tests.contract.snapshot_store.stored import NOON, Stored

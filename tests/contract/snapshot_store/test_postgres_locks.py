@@ -11,9 +11,8 @@ import pytest
 
 from inorder.database.postgres import connect
 from inorder.journal.snapshots import place_snapshot
-from inorder.journal.stores import postgres_snapshots as postgres_snapshots_module
-from inorder.journal.stores.postgres import PostgresJournal
-from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
+from inorder.journal.stores import postgres as postgres_module
+from inorder.journal.stores.postgres import PostgresJournal, PostgresSnapshots
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Key
 from tests.conftest import Eventually
@@ -63,7 +62,7 @@ def test_a_purge_that_comes_while_one_is_saved_finds_it(
         eventually(is_waiting)
         return place_snapshot(*arguments)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(postgres_snapshots_module, "place_snapshot", interrupted)
+    monkeypatch.setattr(postgres_module, "place_snapshot", interrupted)
     stored.save(1)
     purging.join(60)
     assert (stored.kept(), stored.saved()) == ([], [])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import inorder
 from inorder.app import App
-from inorder.journal.expire import Expired
+from inorder.journal.jobs import Expired
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key

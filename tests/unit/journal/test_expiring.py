@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from inorder.journal.expire import Expired, expire
+from inorder.journal.jobs import Expired, expire
 from inorder.model.journal import Event, Key
 from tests.unit.journal.world import KEY, NOON, World
 

@@ -10,8 +10,7 @@ import pytest
 
 from inorder.engines.measures import MeasureTally, read_histograms, under
 from inorder.engines.slice_work import Measures, SliceOutcome
-from inorder.journal.replication.job import ReplicateWork, ReplicateWorker
-from inorder.journal.replication.measures import ReplicationTally, expiry_label
+from inorder.journal.replication.job import ReplicateWork, ReplicateWorker, ReplicationTally, expiry_label
 from inorder.journal.replication.store_port import JournalChange, ReplicaSlice
 from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.errors import FencedError, GuaranteeError, RejectedError, TransientError, UnknownOutcomeError

@@ -13,7 +13,7 @@ import pytest
 from inorder.journal.action import NOT_BEGUN, Append, Condition, Purge
 from inorder.journal.asynchronous import AsyncJournalClient, Subscribe
 from inorder.journal.codec import APPEND_HEADER, RecordSender, action_of, append_record
-from inorder.journal.expire import Expired
+from inorder.journal.jobs import Expired
 from inorder.journal.life import life_id
 from inorder.journal.stores.ports import FORMER, JournalHead
 from inorder.model.errors import (

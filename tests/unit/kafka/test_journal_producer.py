@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.stores.kafka_producer import _max_size, _PolledProducer
+from inorder.journal.stores.kafka_log import _max_size, _PolledProducer
 from inorder.kafka.topic_facts import size_of
 from inorder.model.errors import UnknownOutcomeError
 from inorder.model.journal import PartitionOffset

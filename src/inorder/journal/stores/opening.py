@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Protocol
 
 from inorder.database.database import open_database
 from inorder.database.schema_plan import SchemaChange, catalogue_of, install_missing, plan_changes
 from inorder.journal.audit.findings import JournalRows
-from inorder.journal.expire import ExpiryIndex
 from inorder.journal.replication.store_port import JournalReplica, Quarantine
 from inorder.journal.snapshots import SnapshotStore
 from inorder.journal.stores.ports import EventualJournal, JournalFilter, ListedJournal, TopicIncarnation
 from inorder.journal.topic_identity import ResettableStore
 from inorder.model.errors import ConfigurationError
+
+
+class ExpiryIndex(Protocol):
+    """What the job `expire` needs of a store."""
+
+    def expired(self, topic: str, before: date) -> Iterator[str]:
+        """The ids of the journals of a topic whose `expire_on` is before a day, each once, in any order."""
 
 
 class JournalStore(EventualJournal, ExpiryIndex, Protocol):
@@ -55,11 +62,11 @@ def open_snapshot_store(url: str) -> SnapshotStore:
     """The snapshots in the store of a URL; it connects when it is first used."""
     match _kind(url):
         case "cassandra":
-            from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
+            from inorder.journal.stores.cassandra import CassandraSnapshots
 
             return CassandraSnapshots(url)
         case _:
-            from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
+            from inorder.journal.stores.postgres import PostgresSnapshots
 
             return PostgresSnapshots(url)
 

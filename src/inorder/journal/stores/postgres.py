@@ -1,14 +1,20 @@
-"""Journals in PostgreSQL, as readers see them: heads, offsets, and events a page at a time."""
+"""Journals in PostgreSQL, as readers see them: heads, offsets, events a page at a time; and their snapshots.
+
+A snapshot is saved in one transaction under two advisory locks. One lock is the journal's: its savers take turns. The
+other is the partition's: savers share it, and a replicator that applies a purge takes it exclusively. So a purge is
+either applied before the save checks the journal's life, or finds what was saved.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, timedelta
 from typing import Any, Final, NamedTuple
 
 import psycopg
+from psycopg import IsolationLevel
 
 from inorder.database import sql
 from inorder.database.pool import Pool
@@ -17,10 +23,18 @@ from inorder.journal.audit.findings import StoredRow, StoredState
 from inorder.journal.replication.actions import shorten_id
 from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import journal_segment, segment_size
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
 from inorder.journal.stores.ports import Expiry, JournalFilter, JournalHead, ListedJournal, TopicIncarnation
-from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
+from inorder.journal.stores.rows import (
+    EventColumns,
+    SnapshotColumns,
+    require_unique,
+    snapshot_columns,
+    stored_event,
+    stored_snapshot,
+)
 from inorder.model.errors import ConfigurationError
-from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
+from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr, Snapshot, SnapshotCriteria
 
 SCHEMA_VERSION: Final = 8
 """The number of the original's last migration, whose tables these are."""
@@ -178,10 +192,6 @@ def head_of(row: Sequence[Any]) -> JournalHead:
     return JournalHead(PartitionOffset(partition, offset), segment_size(size), seq_nr, delete_to, expiry, record_id)
 
 
-_STORED_ROWS_STATEMENTS: Final = sql.load("inorder.journal", "sql/postgres/stored_rows.sql")
-_HEADS: Final = sql.load("inorder.journal", "sql/postgres/journal.sql")["heads"]
-
-
 class PostgresJournalRows:
     """A `JournalRows` on one connection, next to a reader: every row, page by page."""
 
@@ -197,9 +207,9 @@ class PostgresJournalRows:
         topic, bound = keys[0].topic, {"topic": keys[0].topic, "ids": [key.id for key in keys]}
         waiting = defaultdict[str, set[PartitionOffset]](set)
         by_id = {quarantine_id(key.id): key.id for key in keys}
-        for id, partition, offset in self._fetch(_STORED_ROWS_STATEMENTS["waiting"], topic=topic, ids=list(by_id)):
+        for id, partition, offset in self._fetch(_STATEMENTS["waiting"], topic=topic, ids=list(by_id)):
             waiting[by_id[id]].add(PartitionOffset(partition, offset))
-        heads = {id: head_of(row) for id, *row in self._fetch(_HEADS, **bound)}
+        heads = {id: head_of(row) for id, *row in self._fetch(_STATEMENTS["heads"], **bound)}
         ids = waiting.keys() | heads.keys()
         return {Key(id, topic): StoredState(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}
 
@@ -225,7 +235,7 @@ class PostgresJournalRows:
 
     def _page_of(self, key: Key, segment: int, seq_nr: int, timestamp: Any) -> list[tuple[Any, ...]]:
         place = {"segment": segment, "seq_nr": seq_nr, "timestamp": timestamp}
-        return self._fetch(_STORED_ROWS_STATEMENTS["rows"], topic=key.topic, id=key.id, **place, limit=self._page)
+        return self._fetch(_STATEMENTS["rows"], topic=key.topic, id=key.id, **place, limit=self._page)
 
     def _fetch(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
         with postgres_errors():
@@ -238,3 +248,84 @@ def _row(row: tuple[Any, ...]) -> StoredRow:
     segment, seq_nr, timestamp, record_id, *rest = row
     found = EventColumns(*rest)
     return StoredRow(segment, seq_nr, timestamp, record_id, found._replace(tags=frozenset(found.tags)))
+
+
+_SNAPSHOTS = sql.load("inorder.journal", "sql/postgres/snapshots.sql")
+
+Connection = psycopg.Connection[Any]
+
+
+class PostgresSnapshots:
+    """A `SnapshotStore`; each call borrows a connection."""
+
+    def __init__(self, url: str, *, application_name: str = "inorder snapshots") -> None:
+        self._pool: Pool[Connection] = Pool(lambda: _open(url, application_name), lambda connection: connection.close())
+
+    def rows(self, key: Key) -> list[SnapshotRow]:
+        with journal_errors(), self._pool.lent() as connection:
+            return _rows(connection, key)
+
+    def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
+        with journal_errors(), self._pool.lent() as connection:
+            found = _execute(connection, "load", key, row.place, slot=row.slot).fetchone()
+        return None if found is None else stored_snapshot(SnapshotColumns(*found))
+
+    def save(self, key: Key, snapshot: Snapshot, size: int, send_mark: Callable[[], LifeAtMark]) -> bool:
+        columns, at_mark = snapshot_columns(snapshot), send_mark()
+        with self._locked(key, at_mark) as connection:
+            _require_same_life(connection, key, at_mark)
+            placed = place_snapshot(_rows(connection, key), at_mark, snapshot.seq_nr, snapshot.timestamp, size)
+            if placed is None:
+                return False
+            _execute(connection, "delete", key, slots=list(placed.emptied))
+            about = {"slot": placed.slot, "life": at_mark.stored_life, **columns._asdict()}
+            _execute(connection, "save", key, at_mark.place, **about)
+        return True
+
+    def delete(self, key: Key, criteria: SnapshotCriteria, send_mark: Callable[[], LifeAtMark]) -> int:
+        at_mark = send_mark()
+        with self._locked(key, at_mark) as connection:
+            going = select_snapshots(_rows(connection, key), at_mark, criteria)
+            _execute(connection, "delete", key, slots=[row.slot for row in going])
+        return len(going)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def _locked(self, key: Key, at_mark: LifeAtMark) -> Iterator[Connection]:
+        with journal_errors(), self._pool.lent() as connection, connection.transaction():
+            # A separate statement: the next one must see what the last holder committed.
+            _execute(connection, "lock", key, PartitionOffset(at_mark.place.partition, 0))
+            yield connection
+
+
+def _open(url: str, application_name: str) -> Connection:
+    connection = connect(url, application_name, autocommit=True)
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+    return connection
+
+
+def _rows(connection: Connection, key: Key) -> list[SnapshotRow]:
+    found = _execute(connection, "rows", key).fetchall()
+    return [
+        SnapshotRow(slot, seq_nr, timestamp, PartitionOffset(partition, offset), life)
+        for slot, seq_nr, timestamp, partition, offset, life in found
+    ]
+
+
+def _require_same_life(connection: Connection, key: Key, at_mark: LifeAtMark) -> None:
+    [(replicated, is_there, life)] = _execute(connection, "life", key, at_mark.place).fetchall()
+    # A purge after the mark that is not replicated yet will find the snapshot.
+    has_passed = replicated is not None and replicated >= at_mark.place.offset
+    if has_passed and not (is_there and life == at_mark.life):
+        raise purged_error(key)
+
+
+def _execute(
+    connection: Connection, name: str, key: Key, place: PartitionOffset | None = None, **bound: Any
+) -> psycopg.Cursor[Any]:
+    at = {} if place is None else {"partition": place.partition, "offset": place.offset}
+    return connection.execute(
+        _SNAPSHOTS[name], {"topic": key.topic, "id": key.id, **at, **bound}, binary=True
+    )

@@ -365,3 +365,16 @@ INSERT INTO journal_topic (topic, topic_id, partitions, number)
 VALUES (%(topic)s, %(topic_id)s, %(partitions)s, %(number)s)
 ON CONFLICT (topic) DO UPDATE
 SET topic_id = excluded.topic_id, partitions = excluded.partitions, number = excluded.number, updated = now();
+
+-- name: waiting
+SELECT id, "partition", "offset" FROM quarantine WHERE topic = %(topic)s AND id = ANY(%(ids)s);
+
+-- name: rows
+-- Everything that is there, visible or not. One page of a journal, along its key: a row is behind the last one of the page before.
+SELECT segment, seq_nr, "timestamp", meta_record_id, "partition", "offset", origin, version, tags, metadata,
+       payload_type, payload_txt, payload_bin, coalesce(headers, '{}')
+FROM journal
+WHERE topic = %(topic)s AND id = %(id)s
+  AND (segment, seq_nr, "timestamp") > (%(segment)s, %(seq_nr)s, %(timestamp)s::timestamptz)
+ORDER BY segment, seq_nr, "timestamp"
+LIMIT %(limit)s;
