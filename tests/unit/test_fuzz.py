@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from inorder.database.credentials import read_login
 from inorder.journal.action import Append
 from inorder.journal.codec import ACTION_HEADER, CONDITION_HEADER, action_of, events_of
-from inorder.journal.reading.waiting import parse_notice
+from inorder.journal.stores.kafka_notices import parse_notice
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import InorderError
 from inorder.model.message import from_text

@@ -56,7 +56,7 @@ from prometheus_client.registry import Collector
 
 from inorder.database.pool import OnLent
 from inorder.engines.measures import BOUNDS, SILENT, Meter
-from inorder.journal.reading.topic_cache import HeadCacheReading
+from inorder.journal.reading.head_cache import HeadCacheReading
 from inorder.journal.stores.ports import EventualJournal, JournalHead
 from inorder.journal.timing import timed, timed_stream
 from inorder.model.journal import EventRecord, Key, SeqNr

@@ -19,8 +19,8 @@ from inorder.journal.keys import JournalKeys
 from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
 from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import ProjectionRunner, SharedTail
+from inorder.journal.reading.head_cache import HeadCache
 from inorder.journal.reading.reader import JournalReader
-from inorder.journal.reading.topic_cache import HeadCache
 from inorder.journal.replication.job import release
 from inorder.journal.replication.store_port import Quarantine, Quarantined
 from inorder.journal.snapshots import SnapshotHistory

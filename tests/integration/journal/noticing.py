@@ -7,8 +7,8 @@ from contextlib import closing
 
 from confluent_kafka import Producer
 
-from inorder.journal.reading.waiting import OffsetNotice, parse_notice
 from inorder.journal.stores.kafka_log import KafkaTail
+from inorder.journal.stores.kafka_notices import OffsetNotice, parse_notice
 from inorder.kafka.admin import Cluster
 
 

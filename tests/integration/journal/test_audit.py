@@ -23,7 +23,7 @@ import inorder
 from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import AuditFinding, FindingKind
-from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, judge, settle
+from inorder.journal.audit.job import AuditEntry, AuditTotals, JudgedJournal, judge, settle
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.segments import metajournal_segment
 from inorder.journal.stores.cassandra_session import CassandraSession

@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient
 import inorder
 from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
-from inorder.journal.reading import waiting
-from inorder.journal.reading.waiting import OffsetNotice, wait_seconds
+from inorder.journal.reading import reader
+from inorder.journal.reading.reader import wait_seconds
 from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.stores import kafka_notices
 from inorder.journal.stores.kafka_log import KafkaTail
-from inorder.journal.stores.kafka_notices import OffsetAnnouncers, ReplicatedOffsets
+from inorder.journal.stores.kafka_notices import OffsetAnnouncers, OffsetNotice, ReplicatedOffsets
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.journal.stores.ports import LogRecord, Window
 from inorder.journal.stores.postgres import PostgresJournal
@@ -108,7 +108,7 @@ def test_while_replication_is_down_one_read_waits_and_all_are_right(
         waits.append(seconds)
         return wait_seconds(seconds, remaining)
 
-    monkeypatch.setattr(waiting, "wait_seconds", noted)
+    monkeypatch.setattr(reader, "wait_seconds", noted)
     with closing(site.journals(1_000)) as journals:
         journal = journals.journal(Key("id", site.topic))
         journal.append([Event(1), Event(2)])

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from inorder.engines import job_status as of_the_pipeline
 from inorder.engines.job_status import PipelineCollector
 from inorder.journal import measuring as of_journals
-from inorder.journal.reading.topic_cache import HeadCacheReading
+from inorder.journal.reading.head_cache import HeadCacheReading
 from inorder.observe.metrics import RelayCollector
 from tests.unit.docs.markdown import page, rows
 from tests.unit.observe.test_metrics import FULL as FULL_RELAY

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import AuditFinding
-from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, judge, settle
+from inorder.journal.audit.job import AuditEntry, AuditTotals, JudgedJournal, judge, settle
 from inorder.journal.replication.actions import id_of
 from inorder.journal.replication.job import ReplicateWorker
 from inorder.journal.stores.ports import LogRecord

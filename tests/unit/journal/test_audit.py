@@ -21,7 +21,7 @@ from inorder.journal.audit.findings import (
     describe_event,
     describe_head,
 )
-from inorder.journal.audit.passes import MAX_PASSES, AuditEntry, AuditTotals, JudgedJournal, judge, settle
+from inorder.journal.audit.job import MAX_PASSES, AuditEntry, AuditTotals, JudgedJournal, judge, settle
 from inorder.journal.replication.job import release
 from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
 from inorder.journal.stores.rows import EventColumns

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.journal.reading.head_cache import Ahead, Known
-from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits, HeadCacheReading
+from inorder.journal.reading.head_cache import Ahead, HeadCache, HeadCacheLimits, HeadCacheReading, Known
 from inorder.model.deadline import Deadline
 from tests.conftest import Eventually
 from tests.unit.journal.hearing import Heard

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.reading.waiting import OffsetNotice, parse_notice
+from inorder.journal.stores.kafka_notices import OffsetNotice, parse_notice
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 

@@ -13,8 +13,7 @@ import pytest
 from inorder.journal.action import Action
 from inorder.journal.reading import head_cache
 from inorder.journal.reading.head import EMPTY, HeadInfo, keep
-from inorder.journal.reading.head_cache import Ahead, Known
-from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits
+from inorder.journal.reading.head_cache import Ahead, HeadCache, HeadCacheLimits, Known
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.deadline import Deadline
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.reading.waiting import StoreWait, Waiters, wait_seconds
+from inorder.journal.reading.reader import StoreWait, wait_seconds
+from inorder.journal.stores.kafka_notices import Waiters
 from inorder.model.deadline import Deadline
 from inorder.model.partitioning import Place
 from inorder.testing.memory_journal import MemoryJournalStore

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from inorder.journal.action import Delete
 from inorder.journal.client import Journal, JournalClient
 from inorder.journal.life import Fork
-from inorder.journal.reading.reader import Heads, JournalReader
-from inorder.journal.reading.waiting import OffsetNotices, StoreWait
+from inorder.journal.reading.reader import Heads, JournalReader, OffsetNotices, StoreWait
 from inorder.journal.snapshots import SnapshotHistory
 from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, Key, PartitionOffset
 from inorder.testing.memory_journal import (

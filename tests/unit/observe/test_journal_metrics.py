@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from inorder.journal.measuring import JournalMetrics, journal_metrics
-from inorder.journal.reading.topic_cache import HeadCacheReading
+from inorder.journal.reading.head_cache import HeadCacheReading
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from inorder.journal.audit.compare import JournalVerdict, Span
 from inorder.journal.audit.findings import AuditFinding, FindingKind, JournalRows
+from inorder.journal.audit.job import AuditTotals, JudgedJournal
 from inorder.journal.audit.on_spark import AuditTask, parse_result, read_entries
-from inorder.journal.audit.passes import AuditTotals, JudgedJournal
 from inorder.model.errors import UnreachableError
 from tests.unit.journal.audited import Audited
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key

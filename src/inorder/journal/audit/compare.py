@@ -12,7 +12,7 @@ with all its columns. Both come in the order of their numbers, so one of each is
 journal as of *R*. If it is after *R*, the journal has moved on: it agrees if everything up to *R* is there and the head
 has not gone back; otherwise it is *unsettled* and compared again in the next pass, with a newer *R*. A missing head may
 have been purged since *R*: the next pass reads up to a newer *R* and finds the purge. The caller compares every journal
-that differs twice before it reports it, and drops what it found if the head has changed (`passes.py`).
+that differs twice before it reports it, and drops what it found if the head has changed (`job.py`).
 
 **What retention removed.** If *F* is not 0, or rows come from another partition, the beginning of a journal is not
 known. Rows older than *F* come first; they are taken as they are and counted. Everything after them is compared. A

@@ -30,7 +30,7 @@ from inorder.engines.session import spark_errors
 from inorder.engines.slice_task import Task, record_headers
 from inorder.journal.audit.compare import JournalVerdict
 from inorder.journal.audit.findings import AuditFinding, JournalRows
-from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, Spans, judge
+from inorder.journal.audit.job import AuditEntry, AuditTotals, JudgedJournal, Spans, judge
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.replication.actions import id_of
 from inorder.journal.stores.ports import LogRecord

@@ -46,7 +46,7 @@ Failure table:
 |                                            | without a record                                                   |
 | the head cache is late, small or wrong     | the log is replayed instead                                        |
 | a reader waits for the store, and notices  | it reads the store's offset, which decides; after the time limit   |
-| are wrong, late or missing (`waiting.py`)  | it reads the log, as if it had not waited                          |
+| are wrong, late or missing (`StoreWait`)   | it reads the log, as if it had not waited                          |
 | a store without transactions has applied   | a journal that seems to begin above 1 with what the log has: read  |
 | a purge after our mark, but not yet moved  | again with a new mark, which is after the purge                    |
 | the partition's offset                     | (`JournalClient.moment`)                                           |
@@ -54,9 +54,10 @@ Failure table:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol
@@ -67,11 +68,11 @@ from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork, JournalFold, judge_events
 from inorder.journal.reading.head import LogAppend, LogReplay, ReadPlan, plan_from_cache, plan_from_store
 from inorder.journal.reading.head_cache import Ahead, Known
-from inorder.journal.reading.waiting import StoreWait
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import JournalChangedError, RecordsLostError
 from inorder.model.journal import MAX_SEQ_NR, EventRecord, Key, PartitionOffset, SeqNr, SeqRange
+from inorder.model.partitioning import Place
 
 TIMEOUT_SECONDS: Final = 30.0
 BUFFER_BYTES: Final = 8_000_000
@@ -325,3 +326,68 @@ def _changed_error(key: Key, what: str, start: SeqNr) -> JournalChangedError:
     return JournalChangedError(
         f"The journal {key} was {what} while its events from {start} on were read.", hint="Read it again."
     )
+
+
+class OffsetNotices(Protocol):
+    """Receives what replicators announce. Safe for use by many threads; never raises."""
+
+    def listen(self, place: Place, offset: int) -> AbstractContextManager[threading.Event | None]:
+        """An event that is set whenever the store may have passed the offset; None if waiting is not worth it."""
+
+    def timed_out(self, place: Place, offset: int) -> None:
+        """A reader waited for this offset, and no notice came in time."""
+
+
+class StoreWait:
+    """Waits until the store has passed an offset, for at most `seconds`, instead of reading Kafka.
+
+    **What is authoritative.** The store's own offset. A notice only says that it is time to read it again. So a notice
+    that is wrong, old, of a store before it was restored, or that never comes costs a query or some time, and never an
+    event.
+
+        listen for notices of the partition     before the store is read, so that none is missed in between
+        has the store passed the mark?          if so the wait is over
+        sleep until a notice reaches the mark   or until a notice may have been missed, or the time is over
+        read the store's offset again           and so on
+
+    A wait during which no notice came *timed out*. From then on no reader waits for that partition until a notice
+    reaches the offset of that wait. So while replication is down, or far behind, one read pays for it and the others go
+    to Kafka at once.
+    """
+
+    def __init__(
+        self, store: EventualJournal, notices: OffsetNotices, clock: Callable[[], float], *, seconds: float
+    ) -> None:
+        self._store = store
+        self._notices = notices
+        self._clock = clock
+        self._seconds = seconds
+
+    def has_passed(self, place: Place, offset: int, deadline: Deadline) -> bool:
+        """Whether the store has everything up to the offset; waits for it."""
+        with self._notices.listen(place, offset) as heard:
+            if heard is None:
+                return False
+            end = self._clock() + wait_seconds(self._seconds, deadline.remaining())
+            has_passed, is_notified = self._store_has(place, offset), True
+            while is_notified and not has_passed:
+                left = end - self._clock()
+                is_notified = left > 0 and heard.wait(left)
+                heard.clear()  # before the store is read: a notice that comes meanwhile must not be lost
+                has_passed = self._store_has(place, offset)
+        if not is_notified:
+            self._notices.timed_out(place, offset)
+        return has_passed
+
+    def _store_has(self, place: Place, offset: int) -> bool:
+        replicated = self._store.offset(*place)
+        return replicated is not None and replicated >= offset
+
+
+def wait_seconds(seconds: float, remaining: float) -> float:
+    """How long to wait, given the remaining time of a read: at most half of it, so that Kafka can still be read.
+
+    >>> wait_seconds(0.5, 30.0), wait_seconds(0.5, 0.4)
+    (0.5, 0.2)
+    """
+    return min(seconds, remaining / 2)

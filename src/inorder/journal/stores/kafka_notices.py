@@ -11,21 +11,26 @@ end of the topic and keeps nothing of what it reads. Earlier notices are of no u
 store's offset, or is woken to do so once the end was found. The same after every failure, since notices may have come
 meanwhile: the topic was deleted, created again, or the broker was unavailable. The store's name is read from the store
 itself, and again when a wait timed out: the store may have been created again.
+
+**A notice** is a record of a small compacted topic: the store of this name has everything of a partition up to an
+offset. The key is `store/topic/partition`, so that the newest notice of each is kept and readers of another store skip
+it; the value is `{"offset": 41}`. Unknown members of the value are ignored.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.journal.reading.waiting import OffsetNotice, StoreWait, Waiters, parse_notice
+from inorder.journal.reading.reader import StoreWait
 from inorder.journal.stores.kafka_log import PROPERTIES, KafkaTail
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import EventualJournal
@@ -268,6 +273,88 @@ class ReplicatedOffsets:
         if not self._is_failing:
             log.warning("journal.notices_not_heard", extra={"topic": self._topic, "reason": str(error)})
         self._is_failing = True
+
+
+class _Waiter(NamedTuple):
+    offset: int
+    wake: Callable[[], None]
+
+
+class Waiters:
+    """The readers that wait for offsets, and the waits that timed out; not safe for threads by itself."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Place, list[_Waiter]] = {}
+        self._timed_out: dict[Place, int] = {}
+
+    def is_worth_it(self, place: Place, offset: int) -> bool:
+        """Whether to wait; an offset below the one that timed out means that the topic was re-created, so yes."""
+        timed_out_at = self._timed_out.get(place)
+        return timed_out_at is None or offset < timed_out_at
+
+    def add(self, place: Place, offset: int, wake: Callable[[], None]) -> Callable[[], None]:
+        """Calls `wake` at each notice that reaches the offset; returns how to stop that."""
+        waiter = _Waiter(offset, wake)
+        self._waiting.setdefault(place, []).append(waiter)
+        return lambda: self._leave(place, waiter)
+
+    def notify(self, place: Place, offset: int) -> None:
+        if offset >= self._timed_out.get(place, offset + 1):
+            del self._timed_out[place]
+        for waiter in tuple(self._waiting.get(place, ())):
+            if waiter.offset <= offset:
+                waiter.wake()
+
+    def wake_all(self) -> None:
+        """Wakes all, because notices may have been missed."""
+        for waiters in tuple(self._waiting.values()):
+            for waiter in tuple(waiters):
+                waiter.wake()
+
+    def timed_out(self, place: Place, offset: int) -> None:
+        self._timed_out[place] = offset
+
+    def _leave(self, place: Place, waiter: _Waiter) -> None:
+        waiting = self._waiting[place]
+        waiting.remove(waiter)
+        if not waiting:
+            del self._waiting[place]
+
+
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetNotice:
+    """How far a store is; a hint, since only the store is authoritative."""
+
+    store: str
+    place: Place
+    offset: int
+
+    def key(self) -> bytes:
+        topic, partition = self.place
+        return f"{self.store}/{topic}/{partition}".encode()
+
+    def value(self) -> bytes:
+        return json.dumps({"offset": self.offset}).encode()
+
+
+def parse_notice(key: bytes | None, value: bytes | None) -> OffsetNotice | None:
+    """The notice of a record; None for any other record.
+
+    >>> parse_notice(b"9f/journal/3", b'{"offset": 41}')
+    OffsetNotice(store='9f', place=('journal', 3), offset=41)
+    """
+    try:
+        parts, found = (key or b"").decode().split("/"), json.loads(value or b"")
+        offset = found["offset"] if isinstance(found, dict) else None
+        if len(parts) != _PARTS or type(offset) is not int or not -1 <= offset < 2**63:
+            return None
+        partition = int(parts[2])
+        return OffsetNotice(parts[0], (parts[1], partition), offset) if 0 <= partition < 2**31 else None
+    except (ValueError, KeyError, RecursionError):
+        return None
 
 
 # Which of these a replicator and a reader use, by [journal].

@@ -326,6 +326,4 @@ def _execute(
     connection: Connection, name: str, key: Key, place: PartitionOffset | None = None, **bound: Any
 ) -> psycopg.Cursor[Any]:
     at = {} if place is None else {"partition": place.partition, "offset": place.offset}
-    return connection.execute(
-        _SNAPSHOTS[name], {"topic": key.topic, "id": key.id, **at, **bound}, binary=True
-    )
+    return connection.execute(_SNAPSHOTS[name], {"topic": key.topic, "id": key.id, **at, **bound}, binary=True)
