@@ -105,6 +105,8 @@ Failure table:
 |                                           | waits until the table accepts them, the others go on         |
 | the table was renamed or dropped, a       | the same: its partitions wait, other tables go on; with      |
 | privilege revoked, a trigger is broken    | `max_refused_share = 1` the job ends                         |
+| a deferred constraint or trigger fails at | as above: the second attempt checks it immediately, so one   |
+| the COMMIT                                | record is buried, or the partition waits                     |
 | it refuses a record until another one     | the record is tried again after the rest of its slice, up to |
 | exists                                    | `max_attempts` times                                         |
 | deadlock, lock timeout                    | everything is rolled back, and the slice is tried again      |

@@ -18,11 +18,13 @@ from inorder.model.errors import (
     ConfigurationError,
     InorderError,
     LockConflictError,
+    MassRefusalError,
     ReadOnlyServerError,
     RejectedError,
     TransientError,
     UnreachableError,
 )
+from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceCounters, SliceTransaction, WriteCounts
@@ -221,6 +223,43 @@ def test_a_constraint_that_is_checked_at_the_commit_is_found_as_well(
     assert letter is not None
     assert letter[:2] == (1, REFUSED)
     assert "foreign key" in letter[2]
+
+
+def run_at_commit(direct: Connection[Any], body: str) -> None:
+    """Gives the table a trigger that runs when a transaction commits."""
+    direct.execute(f"CREATE OR REPLACE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {body} END$$")
+    direct.execute(
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON messages DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION late()"
+    )
+
+
+def test_a_trigger_that_refuses_a_record_at_the_commit_costs_that_record_alone(
+    store: PostgresTableStore, direct: Connection[Any]
+) -> None:
+    run_at_commit(direct, "IF NEW.data = 'bad' THEN RAISE EXCEPTION 'no'; END IF; RETURN NULL;")
+    records = [(key, message(key, data="bad" if key in (7, 90) else "ok")) for key in range(200)]
+    outcome = apply_slice(store, MAPPING, slice_of(*records), 0, Brake(0.5))
+    assert (outcome.applied, outcome.rejected, outcome.next_offset) == (198, 2, 200)
+    assert direct.execute('SELECT "offset", code FROM inorder_dead_letter ORDER BY 1').fetchall() == [
+        (7, REFUSED),
+        (90, REFUSED),
+    ]
+
+
+@pytest.mark.parametrize("fault", ["RAISE EXCEPTION 'no';", "PERFORM 1 FROM gone; RETURN NULL;"])
+def test_a_trigger_that_fails_for_all_records_at_the_commit_makes_the_partition_wait(
+    fault: str, store: PostgresTableStore, direct: Connection[Any]
+) -> None:
+    brake, batch = Brake(0.5), slice_of(*((key, message(key, data="ok")) for key in range(20)))
+    run_at_commit(direct, fault)
+    for _ in range(2):
+        with pytest.raises(MassRefusalError, match="waits at offset 0") as found:
+            apply_slice(store, MAPPING, batch, 0, brake)
+        assert found.value.is_certain
+    assert direct.execute("SELECT count(*) FROM inorder_dead_letter").fetchone() == (0,)
+    direct.execute("DROP TRIGGER late ON messages")
+    assert apply_slice(store, MAPPING, batch, 0, brake).applied == 20
 
 
 @pytest.mark.parametrize("verb", ["savepoint", "upsert_each", "bury", "move_pointer", "commit"])

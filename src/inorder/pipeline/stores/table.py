@@ -123,7 +123,9 @@ class SqlTableStore:
             # The table may have changed: a column became NOT NULL, a trigger was added, the table was replaced.
             self._writer.forget_shape()
             raise
-        self._session.commit(where)
+        # What is deferred to the commit are triggers and constraints of the target; inorder's own tables have none.
+        with _target_errors():
+            self._session.commit(where)
 
 
 class _Transaction:
