@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, TypeVar, cast, overload
 
 from confluent_kafka import (
@@ -168,16 +169,13 @@ class _Timestamps(Sequence["int | None"]):
         return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
 
 
-def _by_place(messages: list[Message]) -> Iterator[tuple[Place, list[Message]]]:
-    partitions = set(map(Message.partition, messages))
-    topics = set(map(Message.topic, messages))
-    if len(partitions) == 1 and len(topics) == 1:
-        yield (topics.pop() or "", partitions.pop() or 0), messages
-        return
+def _by_place(messages: Iterable[Message]) -> Iterable[tuple[Place, list[Message]]]:
+    """The messages of each partition; they come in runs, as the client fetched them."""
     groups: dict[Place, list[Message]] = {}
-    for message in messages:
-        groups.setdefault(_place(message), []).append(message)
-    yield from groups.items()
+    for topic, some in groupby(messages, Message.topic):
+        for number, run in groupby(some, Message.partition):
+            groups.setdefault((topic or "", number or 0), []).extend(run)
+    return groups.items()
 
 
 def _records(messages: Iterable[Message], ended: set[Place]) -> Iterator[Message]:
