@@ -243,6 +243,15 @@ def test_a_topic_that_nobody_asks_for_is_left(eventually: Eventually) -> None:
     place.heads.close()
 
 
+def test_a_reader_that_waits_when_the_topic_is_left_is_sent_to_the_log(eventually: Eventually) -> None:
+    place = Place(HeadCacheLimits(wait=30.0, remove_interval=0.005, expiry=0.05))
+    place.world.append(1)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(place.find, 100)
+        assert waiting.result(20) is None
+    place.heads.close()
+
+
 def test_a_closed_cache_answers_nobody_and_leaves_nobody_waiting(eventually: Eventually) -> None:
     place = Place(HeadCacheLimits(wait=30.0, remove_interval=0.005))
     place.world.append(1)

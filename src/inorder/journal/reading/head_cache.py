@@ -27,7 +27,8 @@ record that cannot be read makes its own journal doubtful and does not affect ot
 | Kafka or the store, for a while        | the thread starts again where it was, with growing pauses             |
 | anything else, a fault of ours too     | a cache may hold half a step: all are discarded, readers that wait    |
 |                                        | read the log, and the thread starts again from where the store ends   |
-| the thread ends all the same           | the cache counts as over: the next look-up opens another one          |
+| the thread ends all the same, or the   | the cache counts as over: readers that wait read the log, and the     |
+| topic was not read for a while         | next look-up opens another one                                        |
 
 Each start after a failure is counted (`inorder_head_cache_restarts_total`); an error is logged when it differs from the
 last one.
@@ -385,11 +386,6 @@ class TopicCache:
 
     def close(self) -> None:
         """Ends the thread; readers that wait get a `TransientError`. May be called twice."""
-        self._stop()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _stop(self) -> None:
         with self._lock:
             self._stopping.set()
             pending, self._pending = self._pending, set()
@@ -397,6 +393,8 @@ class TopicCache:
             if not future.done():
                 text = f"The head cache of topic {self._topic!r} was closed while a read waited for it."
                 future.set_exception(TransientError(text, hint="Open the journals again."))
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def _run(self) -> None:
         pause, logged = _FIRST_PAUSE, ""
@@ -414,7 +412,8 @@ class TopicCache:
                     self._stopping.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
-            self._stop()
+            self._stopping.set()
+            self._discard()
 
     def _fail(self, error: Exception, logged: str) -> str:
         """Counts a failure, and logs it unless it was the last one, too; returns the text that is logged now."""
