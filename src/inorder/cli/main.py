@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import sys
@@ -57,9 +56,11 @@ app.add_typer(inspect.config_app, name="config")
 
 
 def _installed_version() -> str:
+    from importlib import metadata  # here, because it takes longer to load than the rest of this module
+
     try:
-        return importlib.metadata.version("inorder")
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version("inorder")
+    except metadata.PackageNotFoundError:
         return "(not installed: it runs from its source folder)"
 
 

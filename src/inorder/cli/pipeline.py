@@ -28,7 +28,6 @@ from inorder.cli.output import (
     show_table,
 )
 from inorder.cli.stopping import in_background, stop_on_signals
-from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from inorder.app import App
     from inorder.engines.job_status import Lag
+    from inorder.engines.progress import RunTotals
     from inorder.engines.survey import Backlog
     from inorder.journal.audit.findings import AuditFinding
     from inorder.journal.jobs import Expired

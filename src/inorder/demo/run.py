@@ -72,7 +72,7 @@ What to try next:
   inorder bench relay            how fast the relay is on this machine"""
 
 
-OnLook = Callable[[float, int, Position], None]
+OnLook = Callable[[float, Ledger, Position], None]
 
 
 def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[DemoSummary, Ledger]:
@@ -97,7 +97,7 @@ def _watch(path: DemoPath, ledger: Ledger, writing: Future[None], on_look: OnLoo
     while "pipeline" not in seconds:
         threading.Event().wait(LOOK_SECONDS)
         now, position = time.monotonic(), path.position()
-        on_look(now, len(ledger.entries), position)
+        on_look(now, ledger, position)
         path.relay.check()
         path.pipeline.check()
         if before != (len(ledger.entries), position):
@@ -181,29 +181,44 @@ class Display:
         """Prints a line above the table."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
-    def update(self, now: float, committed: int, position: Position) -> None:
+    def update(self, now: float, ledger: Ledger, position: Position) -> None:
         """Redraws the bars, or prints what has become true."""
         before = self._looks[-1][1] if self._looks else (0, 0, 0)
-        # The writers count an update shortly after its commit, so the outbox may be ahead of their count.
-        published = max(committed - position.waiting, position.processed, before[1])
-        hops = (committed, published, position.processed)
-        self._looks.append((now, hops))
+        hops = self.look(now, ledger, position)
         if self._console.is_terminal:
-            self._live.update(self._table(hops))
+            self._live.update(self.draw(hops, ledger.rolled_back))
         else:
             for line in find_milestones(before, hops, self._planned):
                 self.say(line)
 
-    def _table(self, hops: Hops) -> Table:
+    def look(self, now: float, ledger: Ledger, position: Position) -> Hops:
+        """Keeps the positions, from which the rates are taken."""
+        committed = len(ledger.entries)
+        # The writers count an update shortly after its commit, so the outbox may be ahead of their count.
+        earlier = self._looks[-1][1][1] if self._looks else 0
+        hops = (committed, max(committed - position.waiting, position.processed, earlier), position.processed)
+        self._looks.append((now, hops))
+        return hops
+
+    def draw(self, hops: Hops, rolled_back: int) -> Table:
+        """A bar for each hop."""
         table = Table(box=None, pad_edge=False)
         for heading in ("hop", "", "position", "per second", "behind"):
             table.add_column(heading, justify="left" if heading in ("hop", "") else "right")
         names = ("your transactions", "relay to Kafka", "Spark to table")
         for place, name in enumerate(names):
             behind = f"{hops[0] - hops[place]:,}" if place else ""
+            rate = f"{self._rate(place):,.0f}" if hops[place] or not place else "starts"
             # What is committed is the whole for the hops behind it; how much will be rolled back is not known before.
-            bar = ProgressBar(total=max(1, hops[0] if place else self._planned), completed=hops[place], width=30)
-            table.add_row(name, bar, f"{hops[place]:,}", f"{self._rate(place):,.0f}", behind)
+            # The default colours of a full bar and of an empty one are the same on a terminal of 16 colours.
+            bar = ProgressBar(
+                total=max(1, hops[0] if place else self._planned - rolled_back),
+                completed=hops[place],
+                width=30,
+                complete_style="cyan",
+                finished_style="green",
+            )
+            table.add_row(name, bar, f"{hops[place]:,}", rate, behind)
         return table
 
     def _rate(self, place: int) -> float:
