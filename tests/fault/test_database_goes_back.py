@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
 import inorder
-from inorder.database.database import open_database
+from inorder.database.database import dialect_of, open_database
+from inorder.database.mysql import connect as mysql_connect
 from inorder.embedded.mariadb import MariaDB
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
@@ -56,8 +58,8 @@ class Writer:
     def _run(self) -> None:
         number = 0
         while not self._stop.is_set():
-            dsn = make_url(self._url).set(drivername="postgresql").render_as_string()
-            with suppress(InorderError, psycopg.Error, OSError), psycopg.connect(dsn) as connection:
+            failures = (InorderError, psycopg.Error, pymysql.MySQLError, OSError)
+            with suppress(*failures), closing(self._connect()) as connection:
                 while not self._stop.is_set():
                     values = [f"{self.era} {number + each}" for each in range(3)]
                     number += 3
@@ -67,12 +69,18 @@ class Writer:
                     self.committed += values
             self._stop.wait(0.05)
 
-    def _insert(self, connection: psycopg.Connection[Any], value: str) -> None:
+    def _connect(self) -> Any:
+        if dialect_of(self._url) == "mysql":
+            return mysql_connect(self._url, "test")
+        return psycopg.connect(make_url(self._url).set(drivername="postgresql").render_as_string())
+
+    def _insert(self, connection: Any, value: str) -> None:
         if self._layout == "goharvest":
-            connection.execute(
+            none = "[]" if dialect_of(self._url) == "mysql" else "{}"
+            connection.cursor().execute(
                 "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
-                " kafka_header_values) VALUES (now(), %s, %s, %s, '{}', '{}')",
-                (self._topic, f"k{len(value) % 3}", value),
+                " kafka_header_values) VALUES (now(), %s, %s, %s, %s, %s)",
+                (self._topic, f"k{len(value) % 3}", value, none, none),
             )
         else:
             message = Message(self._topic, key=f"k{len(value) % 3}", value=value)
@@ -186,3 +194,45 @@ def test_an_older_copy_of_mariadb_is_started(
             write(new)
             eventually(lambda: is_published(120), 120)
         assert values_in(settings, unique) == [*kept, *lost, *new]
+
+
+MARIADB_CASES = [*CASES, ("topic-lock", "deimos")]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("case", MARIADB_CASES, ids=" ".join)
+def test_an_older_copy_of_mariadb_is_started_under_load(
+    case: tuple[str, str], tmp_path: Path, kafka_bootstrap: str, unique: str, eventually: Eventually
+) -> None:
+    """Rows that came back may come twice; what was written since the copy was started comes once."""
+    strategy, layout = case
+    with ExitStack() as stack:
+        server = stack.enter_context(MariaDB(tmp_path / "mariadb"))
+        url = server.create_database(unique)
+        settings = settings_of(url, kafka_bootstrap, unique, strategy, layout)
+        install_schema(settings, layout)
+        ensure_topic(settings.kafka.properties, unique, 1)
+
+        def has_published(era: str, many: int) -> bool:
+            return sum(value.startswith(era) for value in values_in(settings, unique)) > many
+
+        with inorder.Relay(settings), Writer(url, unique, layout) as writer:
+            eventually(lambda: has_published("before", 50))
+            server.stop()
+            shutil.copytree(server.data, tmp_path / "copy")
+            writer.era = "lost"
+            server.start()
+            eventually(lambda: has_published("lost", 100))
+            server.kill()
+            shutil.rmtree(server.data)
+            shutil.copytree(tmp_path / "copy", server.data)
+            writer.era = "after"
+            server.start()
+            eventually(lambda: len(writer.of("after")) > 300)
+            writer.__exit__()
+            wanted = {*writer.of("before"), *writer.of("after")}
+            eventually(lambda: wanted <= set(values_in(settings, unique)), 120)
+        found = Counter(values_in(settings, unique))
+    assert not wanted - found.keys(), "nothing that the database has is lost"
+    again = {value for value in writer.of("after") if found[value] > 1}
+    assert strategy == "topic-lock" or not again

@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "floor-of-another-server",
         MARKER,
-        "return min(marker.floor, origin.last_id)",
+        "return 0 if went_back or replaced or is_elsewhere(marker, origin) else marker.floor",
         "return marker.floor",
         "rows above the floor of a server that is gone are read before those that get its ids again",
     ),

@@ -26,8 +26,8 @@ Invariants
 4. Batches are published one after the other, rows within a batch in id order, and reads never let a row overtake one
    that its transaction could have seen (`relay/scan.py`). So records of a key keep their order.
 5. All reads of a term are of one session. What is known of ids (the floor, what is missing) holds for the server that
-   gave them out: one that lost its last commits gives ids out again, perhaps below the floor. So a term begins with a
-   floor that its own session confirms, and ends when that session does.
+   gave them out: one that lost its last commits gives ids out again, perhaps below the floor. So a term begins with the
+   floor of the marker only if its own session shows nothing of the kind, and ends when that session does.
 
 What if …
 
@@ -52,8 +52,8 @@ What if …
 | the marker topic is deleted          | rows published but not purged at that moment are published again              |
 | the database loses its last commits  | rows whose purge was lost come back: those that the last marker names are     |
 |                                      | purged, earlier ones are published again; new rows with ids of the marker are |
-|                                      | published (`marker.py`), from the last id on that the database knows of;      |
-|                                      | rows that were published and are lost are named                               |
+|                                      | published (`marker.py`): reads begin at the head, since transactions that are |
+|                                      | open may hold any of the ids; rows that were published and are lost are named |
 | … under a running term               | its session ends, so does the term; a purge that reconnects reconnects reads  |
 | … during a take-over                 | reads begin on the server that purged by the marker, or the term ends         |
 | ids are set back, or the table is    | new rows are found by a sweep, and published; what the marker names is        |

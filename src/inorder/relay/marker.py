@@ -281,7 +281,8 @@ def phantoms(marker: Marker, replaced: Sequence[int], origin: Origin) -> tuple[R
 
     The evidence is a row that has an id of the marker and another content, or another server. Then ids above the last
     one that the database has given out are lost too; all that were published between belong to them, also those that
-    earlier markers named. If writers have taken these ids again by now, only those of the last marker are known.
+    earlier markers named. If writers have taken these ids again by now, only those of the last marker are known: here
+    from rows that are visible, and from others when the term reads them (`Term.claim`).
     """
     if not replaced and not is_elsewhere(marker, origin):
         return ()
@@ -296,11 +297,11 @@ def settled_floor(marker: Marker, *, replaced: bool, origin: Origin) -> int:
     """Up to where no id will appear any more, in the database that a new owner reads.
 
     A database that went back in time gives the ids out again that it has lost, perhaps below the marker's floor. Rows
-    above the floor would then be published before them.
+    above the floor would then be published before them. The last id that it has given out is no floor either: open
+    transactions may hold it, and lower ones. So reads begin at the head, and the floor rises when those have ended.
     """
-    if origin.last_id is not None:
-        return min(marker.floor, origin.last_id)
-    return 0 if replaced or is_elsewhere(marker, origin) else marker.floor
+    went_back = origin.last_id is not None and origin.last_id < marker.floor
+    return 0 if went_back or replaced or is_elsewhere(marker, origin) else marker.floor
 
 
 MOST_PHANTOMS: Final = 100

@@ -21,7 +21,7 @@ from uuid import UUID
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, require_delivered
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.message import OutboxRow
-from inorder.relay.marker import Marker, PublishedBatch, name_rows, phantoms, prove
+from inorder.relay.marker import MOST_PHANTOMS, Marker, PublishedBatch, name_rows, phantoms, prove, ranges
 from inorder.relay.options import LoopOptions
 from inorder.relay.parking import Parking, Waiting
 from inorder.relay.purge_queue import PurgeQueue, TakeOver, report_lost
@@ -78,6 +78,8 @@ class Term:
         self._purge_queue = PurgeQueue(claims.purge, options.pace.back_off)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="inorder-read")
         self._ahead: Future[Batch] | None = None
+        self._published_before: frozenset[int] = frozenset()
+        """Ids of the marker that the take-over has settled: a row that appears with one of them is another."""
         self._read_meanwhile: set[int] = set()
         """Ids that were read by id since the batch ahead was: a row that was put back may be in both."""
         self._in_flight: Sequence[OutboxRow] = ()
@@ -87,6 +89,7 @@ class Term:
         marker = self._options.markers.decode(self._shard.take_over())
         found = self._claims.begin(marker)
         self._state = after_take_over(marker, found)
+        self._published_before = frozenset(marker.ids()).difference(found.replaced)
         if marker.exceeding is not None and found.exceeds:
             self._carry_out(marker.exceeding)
         self._parking = Parking(self._exceeded.parked())
@@ -100,9 +103,26 @@ class Term:
         self._purge_queue.require_working()
         ahead, self._ahead = self._ahead, None
         if ahead is None:
-            return self._claim()
-        batch, again, self._read_meanwhile = ahead.result(), self._read_meanwhile, set()
-        return replace(batch, rows=[row for row in batch.rows if row.id not in again]) if again else batch
+            batch = self._claim()
+        else:
+            batch, again, self._read_meanwhile = ahead.result(), self._read_meanwhile, set()
+            batch = replace(batch, rows=[row for row in batch.rows if row.id not in again]) if again else batch
+        if self._published_before:
+            self._look_for_lost(batch)
+        return batch
+
+    def _look_for_lost(self, batch: Batch) -> None:
+        """Names published rows that the database lost, when another row appears with the id of one.
+
+        The take-over finds those that are visible by then; a transaction may hold the ids for longer, or take them
+        later. Ids are given out in order, so that all above the first one are lost.
+        """
+        if again := self._published_before.intersection(batch.ids):
+            lost = ranges(sorted(id for id in self._published_before if id >= min(again)))
+            report_lost(sorted(again), lost, self._state.server)
+            self._state = replace(self._state, phantoms=(*self._state.phantoms, *lost)[-MOST_PHANTOMS:])
+        if again or batch.floor >= max(self._published_before):
+            self._published_before = frozenset()
 
     def sift(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         """The rows that may be published now; those of held keys and topics wait."""

@@ -65,7 +65,7 @@ def test_a_server_has_one_name_for_all_who_ask(place: Place) -> None:
     assert (first is not None) == (place.dialect in ("postgres", "mysql"))
 
 
-def test_ids_that_are_given_out_again_are_read_from_the_last_one_that_the_database_knows(place: Place) -> None:
+def test_ids_that_are_given_out_again_are_read(place: Place) -> None:
     """A floor above it would let later rows of a key overtake them."""
     claims = DrainClaims(place.store(), batch_size=10, clock=lambda: 0.0)
     found = claims.begin(Marker(floor=10**6, proofs=()))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inorder.model.errors import PermanentError, UnreachableError
 from inorder.model.message import OutboxRow
 from inorder.relay import loop as relay_loop
-from inorder.relay.drain import DrainStrategy
+from inorder.relay.drain import DrainClaims, DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import LeaderLoop, RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
@@ -395,6 +395,44 @@ def test_the_term_after_names_what_was_lost_and_the_markers_keep_it(
     assert [each.__dict__["phantoms"] for each in found] == ["21,22-60"]
 
 
+def lost_and_given_out_again() -> tuple[MemoryOutbox, Marker]:
+    """Rows 1 to 6 were published; then a server without 3 to 6 gives their ids to a transaction that stays open."""
+    outbox = MemoryOutbox()
+    outbox.go_back(0, server="a/1")
+    write(outbox, *map(str, range(6)))
+    marker = replace(marker_of(*outbox.read(Scan(above=0), 10).rows), floor=6, server="a/1")
+    outbox.go_back(2, server="a/2")
+    for number in range(3, 7):
+        outbox.insert("open", "t", b"k", b"open %d" % number)
+    return outbox, marker
+
+
+def test_rows_whose_ids_were_held_at_the_take_over_are_not_overtaken() -> None:
+    """The last id is that of a server which lost nothing, and no row shows that it did."""
+    outbox, marker = lost_and_given_out_again()
+    claims = DrainClaims(outbox, batch_size=10, clock=lambda: 0.0)
+    claims.begin(marker)
+    assert claims.claim(frozenset).rows == []
+    outbox.end("open")
+    write(outbox, "after")
+    assert [each.id for each in claims.claim(frozenset).rows] == [3, 4, 5, 6, 7]
+
+
+def test_rows_that_are_lost_are_named_when_others_get_their_ids_later(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox, marker = lost_and_given_out_again()
+    broker, stop = MemoryBroker(marker=marker.encode()), threading.Event()
+    with running(drain(outbox, MemoryPollingTables(outbox), broker, stop), stop):
+        eventually(lambda: outbox.count() == 0)
+        assert not [each for each in caplog.records if each.message == "relay.database_went_back"]
+        outbox.end("open")
+        eventually(lambda: len(broker.records) == 4 and outbox.count() == 0)
+    assert Marker.decode(broker.marker).phantoms == ((3, 6),)
+    found = [each for each in caplog.records if each.message == "relay.database_went_back"]
+    assert [each.__dict__["phantoms"] for each in found] == ["3-6"]
+
+
 def test_ranges_of_neighbours() -> None:
     assert ranges([1, 2, 3, 7, 9, 10]) == ((1, 3), (7, 7), (9, 10))
 
@@ -403,16 +441,17 @@ def test_ranges_of_neighbours() -> None:
     ("floor", "replaced", "origin", "settled"),
     [
         (60, False, Origin("a", 60), 60),
-        (60, False, Origin("a", 20), 20),
-        (60, False, Origin("b", 20), 20),
-        (60, True, Origin("b", 90), 60),
+        (60, False, Origin("a", 20), 0),
+        (60, False, Origin("b", 20), 0),
+        (60, False, Origin("b", 90), 0),
+        (60, True, Origin("a", 90), 0),
         (60, False, Origin("a"), 60),
         (60, False, Origin("b"), 0),
         (60, True, Origin("a"), 0),
         (60, False, Origin(), 60),
     ],
 )
-def test_a_floor_holds_up_to_the_last_id_that_the_database_knows(
+def test_a_floor_holds_unless_the_database_may_have_gone_back(
     floor: int, replaced: bool, origin: Origin, settled: int
 ) -> None:
     assert settled_floor(Marker(floor=floor, server="a"), replaced=replaced, origin=origin) == settled
