@@ -56,10 +56,10 @@ from inorder.journal.entity import (
 )
 from inorder.journal.keys import DataKey, JournalKeys, key_id_of
 from inorder.journal.life import Fork, JournalFold, Life
+from inorder.journal.measuring import SlowCalls, timed_stream
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import FORMER, EventualJournal, JournalLog, Window
-from inorder.journal.timing import SlowCalls, timed_stream
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     ConfigurationError,

@@ -1,7 +1,11 @@
-"""The metrics of an application that uses journals, and of the job `expire`, in a Prometheus registry.
+"""What is watched in an application that uses journals, and in the job `expire`: figures, slow calls, a failing store.
 
 `JournalClient`, the reader, the head cache and the job report to a `Meter` (`engines/measures.py`), which is `SILENT`
-without a registry. `JournalMetrics` is the meter with one. The store is measured by a wrapper, since there are several.
+without a registry of Prometheus. `JournalMetrics` is the meter with one. Calls that take long are logged (`SlowCalls`).
+
+The store is watched by a wrapper, since there are several (`WatchedStore`). After many failures in a row it does not
+query the store for a while: a call fails at once, instead of after its time limit with a thread and a connection held
+meanwhile. An error that may pass counts as a failure (`TransientError`). Any other answer is an answer.
 
 | name                                                 | meaning |
 |---|---|
@@ -18,6 +22,8 @@ without a registry. `JournalMetrics` is the meter with one. The store is measure
 | `inorder_journal_store_latency_seconds{topic,type}`  | how long the store took to `read`, for a `pointer`, for |
 |                                                      | `ids` and for the replicated `offset` |
 | `inorder_journal_store_events_total{topic}`          | events read from the store |
+| `inorder_journal_store_results_total{topic,result}`  | calls to the store: a `success`, a `failure`, or `refused` |
+|                                                      | because it failed too often in a row |
 | `inorder_head_cache_find_seconds{topic,result,when}` | look-ups in the head cache: the store was `ahead`, the |
 |                                                      | journal was `known`; `limited`: forgotten, `late`: not seen |
 |                                                      | in time, `absent`: no cache; answered `now` or `later` |
@@ -43,11 +49,14 @@ No label ever holds a key or an id.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter as Counts
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import Final
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic, perf_counter
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -58,7 +67,8 @@ from inorder.database.pool import OnLent
 from inorder.engines.measures import BOUNDS, SILENT, Meter
 from inorder.journal.reading.head_cache import HeadCacheReading
 from inorder.journal.stores.ports import EventualJournal, JournalHead
-from inorder.journal.timing import timed, timed_stream
+from inorder.model.breaker import BreakerCount, BreakerOptions
+from inorder.model.errors import TransientError, UnreachableError
 from inorder.model.journal import EventRecord, Key, SeqNr
 from inorder.model.partitioning import Place
 
@@ -77,6 +87,7 @@ _COUNTS: Final = {
     "journal_events": ("journal_events", "Events that were appended and read.", ("topic", "type")),
     "journal_results": ("journal_results", "How often a verb succeeded or failed.", ("topic", "type", "result")),
     "store_events": ("journal_store_events", "Events that were read from the store.", ("topic",)),
+    "store_results": ("journal_store_results", "How calls to the store ended.", ("topic", "result")),
     "head_cache_offsets": ("head_cache_offsets", "Offsets that the cache has moved on.", ("topic", "source")),
     "head_cache_restarts": ("head_cache_restarts", "Starts of its thread after a failure.", ("topic", "result")),
     "projection_changes": ("projection_changes", "Changes that were committed.", ("projection", "topic", "kind")),
@@ -225,36 +236,175 @@ def measure_loans(meter: Meter) -> OnLent:
     return report
 
 
-class MeasuredStore:
-    """The read side of a store, with the time of each verb reported to a meter."""
+T = TypeVar("T")
+log = logging.getLogger("inorder.journal")
 
-    def __init__(self, store: EventualJournal, meter: Meter) -> None:
+WARN_EVERY_SECONDS: Final = 10.0
+"""At most one warning in this time for a kind of call and a topic; the next one counts those in between."""
+
+
+class SlowCalls:
+    """Logs calls that took longer than they should; thread-safe."""
+
+    def __init__(self, limits: Mapping[str, float], clock: Callable[[], float] = monotonic) -> None:
+        """`limits` are seconds by kind of call; a call that is not named is never slow."""
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._warned_at: dict[tuple[str, str], float] = {}
+        self._unreported = Counts[tuple[str, str]]()
+
+    def report(self, call: str, topic: str, seconds: float) -> None:
+        limit = self._limits.get(call)
+        if limit is None or seconds <= limit:
+            return
+        with self._lock:
+            kind, now = (call, topic), self._clock()
+            if now - self._warned_at.get(kind, float("-inf")) < WARN_EVERY_SECONDS:
+                self._unreported[kind] += 1
+                return
+            self._warned_at[kind] = now
+            others = self._unreported.pop(kind, 0)
+        fields = {"call": call, "topic": topic, "seconds": round(seconds, 3), "limit": limit, "others": others}
+        log.warning("journal.slow_call", extra=fields)
+
+
+@contextmanager
+def timed(report: Callable[[float], None]) -> Iterator[None]:
+    """Passes the seconds that the block takes to `report`, whether it succeeds or fails."""
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        report(perf_counter() - began)
+
+
+def timed_stream(
+    source: Iterator[T], report: Callable[[float, int, bool], None], *, spent: float = 0.0
+) -> Generator[T, None, None]:
+    """The same stream; at its end `report` gets the seconds waited for it, its items, and whether it succeeded.
+
+    A reader that stops early succeeds. `spent` is what was waited for before the stream began.
+    """
+    items, is_success = 0, False
+    try:
+        while True:
+            began = perf_counter()
+            try:
+                item = next(source)
+            except StopIteration:
+                is_success = True
+                return
+            finally:
+                spent += perf_counter() - began
+            items += 1
+            yield item
+    except GeneratorExit:
+        is_success = True
+        raise
+    finally:
+        close = getattr(source, "close", None)
+        if close is not None:
+            close()
+        report(spent, items, is_success)
+
+
+class StoreBreaker:
+    """Refuses calls to a store that fails; thread-safe. While half-open it lets all calls through until one fails."""
+
+    def __init__(self, options: BreakerOptions, clock: Callable[[], float] = monotonic) -> None:
+        self._count = BreakerCount(options)
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def require_closed(self) -> None:
+        """Raises `UnreachableError` while it is open."""
+        with self._lock:
+            count, now = self._count, self._clock()
+        if not count.allows(now):
+            options, left = count.options, count.options.open_seconds - (now - (count.opened_at or now))
+            raise UnreachableError(
+                f"The store of journals failed {options.threshold} times in a row; it is not queried for {left:.1f} s.",
+                hint="The log event `journal.store_breaker_opened` has its last error; see [journal.breaker].",
+            )
+
+    def succeed(self) -> None:
+        with self._lock:
+            was, self._count = self._count, self._count.after_success()
+        if was.opened_at is not None:
+            log.info("journal.store_breaker_closed")
+
+    def fail(self, error: TransientError) -> None:
+        with self._lock:
+            was = self._count
+            if was.options.is_enabled:
+                self._count = was.after_failure(self._clock())
+            has_opened = self._count.opened_at not in (None, was.opened_at)
+        if has_opened:
+            fields = {"open_seconds": was.options.open_seconds, "error": str(error)}
+            log.error("journal.store_breaker_opened", extra=fields)
+
+
+class WatchedStore:
+    """The read side of a store: measures each verb, logs slow ones, and does not query a store that fails."""
+
+    def __init__(
+        self,
+        store: EventualJournal,
+        meter: Meter = SILENT,
+        slow_calls: SlowCalls | None = None,
+        breaker: StoreBreaker | None = None,
+    ) -> None:
         self._store = store
         self._meter = meter
+        self._slow_calls = slow_calls
+        self._breaker = breaker or StoreBreaker(BreakerOptions(is_enabled=False))
 
     def pointer(self, key: Key) -> JournalHead | None:
-        with self._timed(key.topic, "pointer"):
+        with timed(partial(self._report, key.topic, "pointer")), self._watched(key.topic):
             return self._store.pointer(key)
 
     def offset(self, topic: str, partition: int) -> int | None:
-        with self._timed(topic, "offset"):
+        with timed(partial(self._report, topic, "offset")), self._watched(topic):
             return self._store.offset(topic, partition)
 
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
         def report(seconds: float, events: int, _: bool) -> None:
-            self._meter.took("store_latency", seconds, key.topic, "read")
+            self._report(key.topic, "read", seconds)
             self._meter.add("store_events", events, key.topic)
 
-        return timed_stream(self._store.read(key, head, from_seq_nr), report)
+        return timed_stream(self._stream(key.topic, self._store.read(key, head, from_seq_nr)), report)
 
     def ids(self, topic: str) -> Iterator[str]:
         def report(seconds: float, _ids: int, _: bool) -> None:
-            self._meter.took("store_latency", seconds, topic, "ids")
+            self._report(topic, "ids", seconds)
 
-        return timed_stream(self._store.ids(topic), report)
+        return timed_stream(self._stream(topic, self._store.ids(topic)), report)
 
     def close(self) -> None:
         self._store.close()
 
-    def _timed(self, topic: str, verb: str) -> AbstractContextManager[None]:
-        return timed(lambda seconds: self._meter.took("store_latency", seconds, topic, verb))
+    def _stream(self, topic: str, rows: Iterator[T]) -> Generator[T, None, None]:
+        with self._watched(topic):
+            yield from rows
+
+    @contextmanager
+    def _watched(self, topic: str) -> Iterator[None]:
+        result = "refused"
+        try:
+            self._breaker.require_closed()
+            result = "success"
+            yield
+            self._breaker.succeed()
+        except TransientError as error:
+            if result == "success":
+                result = "failure"
+                self._breaker.fail(error)
+            raise
+        finally:
+            self._meter.add("store_results", 1, topic, result)
+
+    def _report(self, topic: str, verb: str, seconds: float) -> None:
+        self._meter.took("store_latency", seconds, topic, verb)
+        if self._slow_calls is not None:
+            self._slow_calls.report(f"store_{verb}", topic, seconds)

@@ -11,12 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inorder.database.database import Database, open_database
-from inorder.engines.measures import SILENT, Meter
+from inorder.engines.measures import Meter
 from inorder.journal.asynchronous import THREADS, AsyncJournalClient
 from inorder.journal.client import JournalClient, log_fork
 from inorder.journal.codec import RecordSender
 from inorder.journal.keys import JournalKeys
-from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
+from inorder.journal.measuring import (
+    JournalMetrics,
+    SlowCalls,
+    StoreBreaker,
+    WatchedStore,
+    journal_meter,
+    measure_loans,
+)
 from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import ProjectionRunner, SharedTail
 from inorder.journal.reading.head_cache import HeadCache
@@ -31,9 +38,9 @@ from inorder.journal.stores.opening import JournalStore, ReplicaStore, open_jour
 from inorder.journal.stores.ports import EventualJournal, JournalFilter, JournalLog, ListedJournal, TopicIncarnation
 from inorder.journal.stores.projection_store import ProjectionStore
 from inorder.journal.subscription import Subscription
-from inorder.journal.timing import SlowCalls
 from inorder.journal.topic_identity import JournalReset, LookUp, TopicGuard, plan_reset
 from inorder.kafka.admin import Cluster
+from inorder.model.breaker import BreakerOptions
 from inorder.model.errors import ConfigurationError, DamagedRecordError
 from inorder.model.journal import Key
 from inorder.model.message import Limits
@@ -64,7 +71,8 @@ class Journals(JournalClient):
             guard=self._guard,
             max_consumers=settings.journal.max_consumers,
         )
-        store = unmeasured if meter is SILENT else MeasuredStore(unmeasured, meter)
+        slow_calls, breaker = SlowCalls(settings.journal.slow_calls.seconds()), settings.journal.breaker
+        store = WatchedStore(unmeasured, meter, slow_calls, StoreBreaker(BreakerOptions(**breaker.model_dump())))
         timeout = self._seconds = settings.journal.timeout_seconds
         self._heads = self._head_cache(settings, kafka, store, meter)
         self._notices = replicated_offsets(settings.kafka.properties, settings.journal, unmeasured)
@@ -91,7 +99,7 @@ class Journals(JournalClient):
             ),
             keys=None if settings.journal.keys is None else JournalKeys(settings.journal.keys.get_secret_value()),
             timeout_seconds=timeout,
-            slow_calls=SlowCalls(settings.journal.slow_calls.seconds()),
+            slow_calls=slow_calls,
         )
 
     def subscribe(

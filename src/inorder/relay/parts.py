@@ -18,11 +18,11 @@ from uuid import uuid4
 from inorder.database.database import Database, dialect_of, open_database
 from inorder.kafka.admin import group_members
 from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.model.breaker import BreakerOptions
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
 from inorder.outbox.outbox import trace_headers
-from inorder.relay.breaker import BreakerOptions
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import KeptLease, Lease, LeaseTimes, NoLease

@@ -80,9 +80,10 @@ from operator import attrgetter
 from uuid import UUID, uuid4
 
 from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
+from inorder.model.breaker import BreakerOptions, BreakerState
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.message import OutboxRow
-from inorder.relay.breaker import BreakerOptions, BreakerState, CircuitBreaker
+from inorder.relay.breaker import CircuitBreaker
 from inorder.relay.events import BreakerChanged, notify
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import BatchPublisher, LeaderLoop, Leadership, RelayProgress

@@ -192,6 +192,26 @@ def _describe(error: ErrorDetails) -> str:
 Millis = Annotated[Whole, Field(ge=0, le=3_600_000)]
 
 
+class StoreBreakerSettings(Section):
+    """A circuit breaker for reads of the store: after many failures in a row it is not queried for a while."""
+
+    is_enabled: bool = Field(
+        default=True, description="Whether it is used. Without it each call waits for the store until its time limit."
+    )
+    threshold: Whole = Field(
+        default=100,
+        ge=1,
+        le=100_000,
+        description=(
+            "After so many calls in a row that failed with an error that may pass, further ones fail at once. The "
+            "head cache calls about once a second while the store is away."
+        ),
+    )
+    open_seconds: Whole = Field(
+        default=5, ge=1, le=3600, description="How long calls fail at once before the store is tried again."
+    )
+
+
 class SlowCallSettings(Section):
     """Calls of journals that take longer, in milliseconds, are logged as `journal.slow_call`; 0 logs none of a kind."""
 
@@ -201,9 +221,18 @@ class SlowCallSettings(Section):
         default=1000, description="Each of `pointer`, `delete`, `purge`, `mark`, and of the calls for snapshots."
     )
 
+    store_ms: Millis = Field(
+        default=1000,
+        description=(
+            "Each call to the store: `store_pointer`, `store_offset`, and what was waited for the rows of one "
+            "`store_read` or `store_ids`."
+        ),
+    )
+
     def seconds(self) -> dict[str, float]:
         """The limit of each kind of call."""
         limits = {"append": self.append_ms, "read": self.read_ms} | dict.fromkeys(_OTHER_CALLS, self.other_ms)
+        limits |= dict.fromkeys(_STORE_CALLS, self.store_ms)
         return {call: limit / 1000 for call, limit in limits.items() if limit}
 
 
@@ -211,6 +240,7 @@ _OTHER_CALLS = (
     *("pointer", "delete", "purge", "mark"),
     *("save_snapshot", "snapshot", "snapshots", "delete_snapshots", "recover"),
 )
+_STORE_CALLS = ("store_pointer", "store_offset", "store_read", "store_ids")
 
 
 class JournalSettings(Section):
@@ -302,6 +332,7 @@ class JournalSettings(Section):
         description="How long one step of an append or a read may take before it fails.",
     )
     slow_calls: SlowCallSettings = Field(default_factory=SlowCallSettings)
+    breaker: StoreBreakerSettings = Field(default_factory=StoreBreakerSettings)
     expire_per_second: Whole = Field(
         default=100,
         ge=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any
@@ -12,13 +12,21 @@ import pytest
 
 from inorder.engines.measures import SILENT
 from inorder.journal.client import JournalClient
-from inorder.journal.measuring import MeasuredStore, measure_loans
+from inorder.journal.measuring import SlowCalls, StoreBreaker, WatchedStore, measure_loans
 from inorder.journal.reading.reader import JournalReader
+from inorder.journal.stores.ports import JournalHead
 from inorder.journal.subscription import Subscription
-from inorder.journal.timing import SlowCalls
-from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
-from inorder.model.journal import MAX_SEQ_NR, Event, Key, PartitionOffset
-from inorder.testing.memory_journal import REGIMES, MemoryJournals, Regime
+from inorder.model.breaker import BreakerOptions
+from inorder.model.errors import (
+    DamagedRecordError,
+    InorderError,
+    RejectedError,
+    TransientError,
+    UnreachableError,
+    ValidationError,
+)
+from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, Key, PartitionOffset
+from inorder.testing.memory_journal import REGIMES, MemoryJournals, MemoryJournalStore, Regime
 from tests.unit.journal.hearing import Heard
 from tests.unit.journal.subscribing import TOPIC, Topic
 from tests.unit.journal.world import KEY, NOON, World
@@ -30,7 +38,7 @@ class Measured:
     def __init__(self, world: World | None = None) -> None:
         self.world = world or World()
         self.heard = Heard()
-        self.store = MeasuredStore(self.world.store, self.heard)
+        self.store = WatchedStore(self.world.store, self.heard)
         reader = JournalReader(self.world.log, self.store, lambda: 0.0, meter=self.heard)
         self.journals = JournalClient(self.world.log, self.store, reader, meter=self.heard, now=lambda: NOON)
         self.journal = self.journals.journal(KEY)
@@ -215,3 +223,94 @@ def test_a_subscription_counts_its_events_and_how_old_they_are() -> None:
     subscription = Subscription(topic.log, topic.store, TOPIC, time.monotonic, idle_seconds=0.0, meter=heard)
     assert len(list(subscription)) == 2
     assert (heard.numbers["subscription_events", TOPIC], heard.times["subscription_event_age", TOPIC]) == (2, 1)
+
+
+class FailingStore(MemoryJournalStore):
+    """A store that fails as long as it has an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: InorderError | None = UnreachableError("The store is away.")
+        self.calls = 0
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        return super().pointer(key)
+
+    def read(self, key: Key, head: JournalHead, from_seq_nr: int) -> Generator[EventRecord, None, None]:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        yield from super().read(key, head, from_seq_nr)
+
+
+class Guarded:
+    """A failing store behind a breaker that opens after three failures, for ten seconds."""
+
+    def __init__(self, *, is_enabled: bool = True) -> None:
+        self.now = 0.0
+        self.failing, self.heard = FailingStore(), Heard()
+        options = BreakerOptions(is_enabled=is_enabled, threshold=3, open_seconds=10.0)
+        self.store = WatchedStore(self.failing, self.heard, breaker=StoreBreaker(options, lambda: self.now))
+
+    def results(self, *calls: str) -> list[str]:
+        return [self._result(call) for call in calls]
+
+    def _result(self, call: str) -> str:
+        before = self.failing.calls
+        try:
+            if call == "pointer":
+                self.store.pointer(KEY)
+            else:
+                list(self.store.read(KEY, JournalHead(PartitionOffset(0, 0), 10, 1), 1))
+        except (InorderError, LookupError) as error:
+            return "failed" if self.failing.calls > before else f"refused: {error}"
+        return "ok"
+
+
+def test_a_store_that_fails_is_not_queried_for_a_while_and_then_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = Guarded()
+    with caplog.at_level("INFO", "inorder.journal"):
+        assert guarded.results("pointer", "read", "pointer") == ["failed"] * 3
+        [refused] = guarded.results("pointer")
+        assert refused.startswith(
+            "refused: The store of journals failed 3 times in a row; it is not queried for 10.0 s"
+        )
+        guarded.now = 9.0
+        assert guarded.results("read")[0].startswith("refused")
+        guarded.now = 10.0
+        assert guarded.results("pointer")[0] == "failed"
+        assert guarded.results("pointer")[0].startswith("refused"), "the first failure opens it again"
+        guarded.now, guarded.failing.error = 20.0, None
+        assert guarded.results("pointer", "pointer") == ["ok", "ok"]
+    events = ["journal.store_breaker_opened", "journal.store_breaker_opened", "journal.store_breaker_closed"]
+    assert [record.message for record in caplog.records] == events
+    results = "success", "failure", "refused"
+    counted = {result: guarded.heard.numbers["store_results", KEY.topic, result] for result in results}
+    assert counted == {"success": 2, "failure": 4, "refused": 3}
+
+
+def test_a_success_between_failures_and_an_answer_that_is_an_error_keep_it_closed() -> None:
+    guarded = Guarded()
+    for _ in range(3):
+        assert guarded.results("pointer", "pointer") == ["failed", "failed"]
+        away, guarded.failing.error = guarded.failing.error, None
+        assert guarded.results("pointer") == ["ok"]
+        guarded.failing.error = away
+    guarded.failing.error = DamagedRecordError("It is parked.", topic=KEY.topic, partition=0, offset=0)
+    assert guarded.results(*["pointer"] * 5) == ["failed"] * 5
+
+
+def test_without_the_breaker_every_call_is_made() -> None:
+    assert Guarded(is_enabled=False).results(*["pointer"] * 5) == ["failed"] * 5
+
+
+def test_a_slow_store_is_logged_with_its_call(caplog: pytest.LogCaptureFixture) -> None:
+    store = WatchedStore(MemoryJournalStore(), slow_calls=SlowCalls({"store_pointer": -1.0}))
+    store.pointer(KEY)
+    store.offset(KEY.topic, 0)
+    assert [(record.message, record.__dict__["call"]) for record in caplog.records] == [
+        ("journal.slow_call", "store_pointer")
+    ]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.model.breaker import BreakerCount, BreakerOptions, BreakerState
 from inorder.model.errors import FencedError, PermanentError, TransientError, UnreachableError
-from inorder.relay.breaker import BreakerCount, BreakerOptions, BreakerState, CircuitBreaker
+from inorder.relay.breaker import CircuitBreaker
 
 USUAL = BreakerOptions(threshold=3, open_seconds=600.0, half_open_attempts=1)
 Clock = Callable[[], float]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from inorder.model.breaker import BreakerOptions
 from inorder.model.errors import FencedError, TransientError, UnreachableError
-from inorder.relay.breaker import BreakerOptions
 from inorder.relay.events import BreakerChanged
 from inorder.relay.leadership.lease import NoLease
 from tests.unit.relay.polling_world import OPTIONS, World

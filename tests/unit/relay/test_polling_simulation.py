@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from inorder.model.breaker import BreakerOptions
 from inorder.model.errors import UnreachableError
 from inorder.model.message import OutboxRow
-from inorder.relay.breaker import BreakerOptions
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.stores.ports import Key, MissingEvent, PollingState, Settlement
 from inorder.testing.checker import Verdict, check_delivery

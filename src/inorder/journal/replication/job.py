@@ -84,6 +84,7 @@ from inorder.engines.slice_work import (
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.codec import describe_fault, is_of_record
 from inorder.journal.life import Fork
+from inorder.journal.measuring import timed
 from inorder.journal.replication.actions import (
     JournalOutcome,
     JournalRecords,
@@ -106,7 +107,6 @@ from inorder.journal.replication.store_port import (
 )
 from inorder.journal.replication.transition import ActionRecord
 from inorder.journal.stores.ports import JournalHead, LogRecord, TopicIncarnation
-from inorder.journal.timing import timed
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
