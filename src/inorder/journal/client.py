@@ -10,7 +10,8 @@ What may be repeated after an error, when it is not known whether the record was
 | what          | how                       | what follows                                                          |
 |---|---|---|
 | append        | with the same `append_id` | it counts once; with `expected_seq_nr` the first one's place is       |
-|               |                           | returned. A purge in between forgets it, and it begins a journal      |
+|               |                           | returned. A purge in between forgets it, and it begins a journal. A   |
+|               |                           | delete of its events does too: then it conflicts with itself          |
 | delete, purge | with the same `life`      | it does nothing in another life of the journal. Without `life` the    |
 |               |                           | call means the life that it finds                                     |
 | mark          |                           | it changes nothing                                                    |

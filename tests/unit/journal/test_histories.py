@@ -2,13 +2,17 @@
 
 Each writer acts on what it has seen, however long ago. What counts is decided by the reference from the order of the
 log alone. Every way to read the journal must show just that: from the store, from the head cache, from the log, from a
-mixture of them, and through a subscription; however far replication is, and however often a record was sent.
+mixture of them, and after a wait for the store; however far replication is, and however often a record was sent.
+(Subscriptions: `test_subscription_model.py`.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +23,7 @@ from inorder.journal.life import JournalFold
 from inorder.model.errors import SeqNrConflictError
 from inorder.model.journal import PartitionOffset, RecordMetadata
 from inorder.model.message import Limits, Record
+from inorder.model.partitioning import Place
 from tests.selection import examples
 from tests.unit.journal.reference import Reference
 from tests.unit.journal.world import KEY, NOON, World, event
@@ -163,8 +168,43 @@ REPLICATION: st.SearchStrategy[Step] = st.one_of(
     st.just(lambda it: it.forget()),
 )
 
+
+class Waits:
+    """Notices for readers that wait for the store: the replicator runs meanwhile, but perhaps not up to their mark."""
+
+    def __init__(self, behind: int) -> None:
+        self.behind = behind
+        self.world: World | None = None
+
+    @contextmanager
+    def listen(self, place: Place, offset: int) -> Iterator[threading.Event]:
+        assert self.world is not None
+        end = max(0, offset + 1 - self.behind)
+        self.world.replicator.replicate(*place, end, moves_offset=True)
+        yield NoMore()
+
+    def timed_out(self, place: Place, offset: int) -> None:
+        """Nothing: the next reader waits, too."""
+
+
+class NoMore(threading.Event):
+    """No further notice comes, and no time passes until that is known."""
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - the signature
+        return False
+
+
+def make_world(waits: int | None, **options: Any) -> World:
+    notices = None if waits is None else Waits(waits)
+    world = World(notices=notices, **options)
+    if notices is not None:
+        notices.world = world
+    return world
+
+
 worlds = st.builds(
-    World,
+    make_world,
+    waits=st.sampled_from([None, None, 0, 1, 3]),
     cached=st.booleans(),
     doubled=st.booleans(),
     keeps_rows=st.booleans(),
