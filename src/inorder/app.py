@@ -189,7 +189,7 @@ class App:
     def spark_engine(self) -> SparkEngine:
         pipeline = self.settings.pipeline
         properties, java = self.settings.kafka.properties, pipeline.kafka_java.properties
-        return SparkEngine(pipeline.engine, self.spark_choice, properties, pipeline.on_moved_back, java)
+        return SparkEngine(pipeline.engine, self.spark_choice, properties, pipeline.on_moved_back, java, pipeline.tasks)
 
     def table_mappings(self) -> list[TableMapping]:
         return table_mappings(self.settings)

@@ -43,6 +43,7 @@ engine = "{engine}"
 master = "{master}"
 [pipeline.upsert]
 topic = "{topic}"
+{more}
 """
 _VERSIONS = "SELECT id, version_offset, data FROM messages"
 _POINTERS = 'SELECT "partition", next_offset FROM inorder_pointer'
@@ -61,6 +62,8 @@ class Stage:
     topic: str
     url: str
     eventually: Eventually
+    more: str = ""
+    """Further settings, in TOML."""
     rounds: int = 0
     findings: list[str] = field(default_factory=list)
     looks: int = 0
@@ -68,7 +71,7 @@ class Stage:
     def settings(self, folder: Path, engine: str = "micro-batch", master: str = "local[2,4]") -> Path:
         """Writes the settings file of a service that fills the table."""
         config = folder / "inorder.toml"
-        words = {"bootstrap": self.bootstrap, "url": self.url, "topic": self.topic}
+        words = {"bootstrap": self.bootstrap, "url": self.url, "topic": self.topic, "more": self.more}
         config.write_text(_SETTINGS.format(engine=engine, master=master, **words))
         return config
 

@@ -57,11 +57,12 @@ def kill_in_mid_slice(stage: Stage, service: Program, seats: Sequence[int]) -> N
             kill(found[seat])
         stage.eventually(lambda: not any(map(is_alive, ending)), WAIT_SECONDS)
         assert stage.pointers() == before, "nothing moved without its rows"
-    stage.eventually(lambda: service.has_ended() or _are_beyond(stage.pointers(), before), WAIT_SECONDS)
+    stage.eventually(lambda: service.has_ended() or are_beyond(stage.pointers(), before), WAIT_SECONDS)
     service.check()
 
 
-def _are_beyond(now: dict[int, int], before: dict[int, int]) -> bool:
+def are_beyond(now: dict[int, int], before: dict[int, int]) -> bool:
+    """Whether every pointer has moved."""
     return all(now[partition] > pointer for partition, pointer in before.items())
 
 

@@ -6,7 +6,9 @@ reaches it, so it listens on loopback only.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from inorder.model.errors import ConfigurationError, UnreachableError
 START_SECONDS = 240.0
 _LOOK_SECONDS = 0.1
 _DEPLOY = "org.apache.spark.deploy"
+_DECOMMISSIONS = "-Dspark.decommission.enabled=true"
 _REGISTERED = re.compile(r"Registering worker ")
 
 
@@ -68,6 +71,11 @@ class SparkCluster:
         self.workers.append(worker)
         return worker
 
+    def decommission(self, worker: Program) -> None:
+        """Lets a worker end when the tasks of its executors have ended, and gives it no new ones."""
+        if worker.pid is not None:
+            os.kill(worker.pid, signal.SIGPWR)
+
     def registered(self) -> int:
         """How many workers have registered so far; those that were lost count too."""
         if self.master is None or not self.master.log_path.exists():
@@ -91,7 +99,8 @@ class SparkCluster:
 
     def _program(self, home: Path, name: str, role: str, *arguments: str) -> Program:
         ui = ["--webui-port", "0", "--host", HOST]
-        run = ["/usr/bin/env", f"SPARK_HOME={home}", f"PYSPARK_PYTHON={sys.executable}", str(home / "bin/spark-class")]
+        variables = [f"SPARK_HOME={home}", f"PYSPARK_PYTHON={sys.executable}", f"SPARK_WORKER_OPTS={_DECOMMISSIONS}"]
+        run = ["/usr/bin/env", *variables, str(home / "bin/spark-class")]
         return Program(name, [*run, f"{_DEPLOY}.{role}", *ui, *arguments], self._folder)
 
     def _wait_for(self, is_reached: Callable[[], bool]) -> None:

@@ -6,10 +6,11 @@ then on a record is on its way to the table as soon as the broker has it. Spark 
 them their Python and restarts them when an executor is lost.
 
     survey     read pointers and extents of the topics; refuse a pointer whose record is gone
-    launch     share the partitions out among as many tasks as Spark has slots for, each a job of its own
+    launch     share the partitions out among as many tasks as Spark has slots for, each a job of its own; on a cluster
+               more tasks follow, up to one for each partition, which wait for a slot (`pipeline.tasks`)
     consume    a task reads what is there, at most 40,000 records, applies it as a slice, and reports now and then
-    change     new partitions, a new topic, or another number of slots that lasts: all tasks end after their current
-               slice, and a new launch follows
+    move       where tasks come or go, partitions move between them; the others read on (`placement.py`)
+    change     new partitions or a new topic: all tasks end after their current slice, and a new launch follows
     failure    of the environment: that task is restarted after a pause; a violated guarantee: that task is restarted
                without the partition (`faults.py`); any other: all tasks end, and it is raised
     stop       the driver closes its connections; tasks finish the current slice, within a budget; Spark cancels the
@@ -39,8 +40,11 @@ Failure table:
 | Python worker killed during a slice       | the database rolls back; Spark restarts the task, which begins at    |
 |                                           | the pointers                                                         |
 | Python worker killed after COMMIT         | the new task begins behind it                                        |
-| executor lost                             | as above, on another executor or on its successor; if there is none  |
-|                                           | for 10 s, a new launch shares all partitions out among fewer tasks   |
+| executor lost                             | its partitions wait 2 s for a successor, then other tasks have them; |
+|                                           | the lost task waits for a slot, and gets partitions when it has one  |
+| executor added                            | a task that waits runs there; after 4 s it gets partitions of others |
+| executor decommissioned                   | its tasks end after their slice, their partitions go to other tasks, |
+|                                           | and Spark runs the tasks elsewhere                                   |
 | executors lost again and again            | Spark gives up the task's job after four; the driver restarts it     |
 | driver killed                             | connections close, tasks end; a new driver begins at the pointers    |
 | driver unreachable, its host lost         | the task's reports are not acknowledged for 30 s, then it ends;      |
@@ -62,8 +66,8 @@ Failure table:
 |                                           | record ended below it: the partition stops                           |
 | topic deleted and re-created              | its id differs from that of the pointers, when a task begins and in  |
 |                                           | the driver's check every 2 s: its partitions stop                    |
-| fewer free cores than tasks               | tasks without a core wait in Spark's queue, and so do their          |
-|                                           | partitions; the engine must have its cores to itself                 |
+| fewer free cores than tasks               | tasks without a core wait in Spark's queue, and the others have      |
+|                                           | their partitions; the engine must have its cores to itself           |
 """
 
 from __future__ import annotations
@@ -71,39 +75,39 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
 from inorder.engines.faults import OnMovedBack, PartitionFaults
+from inorder.engines.placement import CountWatch, count_tasks, share_out
 from inorder.engines.progress import NULL_LISTENER, Listener
-from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan
-from inorder.engines.session import SHARED_BY, Backoff, all_slots, raise_gravest, spark_errors
+from inorder.engines.resident_tasks import CHECK_SECONDS, WATCH_SECONDS, ResidentTasks, SliceTaskPlan
+from inorder.engines.session import SHARED_BY, Backoff, all_slots, is_cluster, raise_gravest, spark_errors
 from inorder.engines.slice_work import SliceWork, TopicSource
-from inorder.engines.survey import Survey, share_out, survey
+from inorder.engines.survey import Survey, survey
 from inorder.model.errors import MassRefusalError, TransientError
 
 logger = logging.getLogger("inorder.pipeline")
-
-CHECK_SECONDS = 2.0
-"""How often the driver checks for new partitions and another number of slots."""
-GROWN_SECONDS = 4.0
-"""An executor that is there for so long counts as one more."""
-LOST_SECONDS = 10.0
-"""An executor that is gone for so long counts as lost."""
-_WATCH_SECONDS = 0.05
 
 
 class Resident:
     """Runs one pipeline on a Spark session until it is stopped, or once to the end of its topics."""
 
     def __init__(
-        self, spark: SparkSession, work: SliceWork, source: TopicSource, *, on_moved_back: OnMovedBack = "stop"
+        self,
+        spark: SparkSession,
+        work: SliceWork,
+        source: TopicSource,
+        *,
+        on_moved_back: OnMovedBack = "stop",
+        tasks: int | None = None,
     ) -> None:
+        """`tasks` is how many run at most; by default as many as are of use."""
         self._spark = spark
         self._work = work
         self._source = source
         self._on_moved_back = on_moved_back
+        self._tasks = tasks
 
     def run(self, stop: threading.Event, once: bool = False, listener: Listener = NULL_LISTENER) -> None:
         """Blocks until `stop` is set or, with `once`, until what the topics hold at the start is applied.
@@ -137,37 +141,48 @@ class Resident:
         places = [place for place in found.places if place not in faults.stopped]
         if not places:
             return False
-        shares = tuple(share_out(places, count_slots(self._spark)))
+        # Those that will wait for a slot follow when these run: Spark starts jobs in any order.
+        shares = tuple(share_out(places, self._count_tasks(len(places), may_wait=False)))
         tasks = ResidentTasks(self._spark, SliceTaskPlan(self._work, self._source, shares, once), faults, listener)
         fields = {"pipeline": self._work.name, "partitions": dict(found.partitions), "tasks": len(shares)}
         logger.info("pipeline.start", extra=fields)
         tasks.start()
         try:
-            has_changed = self._watch(tasks, found, SlotWatch(len(shares), len(places)), stop, once)
+            has_changed = self._watch(tasks, found, stop, once)
         finally:
             tasks.stop()
         raise_gravest(tasks.failures or tasks.unfinished)
         return has_changed
 
-    def _watch(self, tasks: ResidentTasks, found: Survey, used: SlotWatch, stop: threading.Event, once: bool) -> bool:
+    def _watch(self, tasks: ResidentTasks, found: Survey, stop: threading.Event, once: bool) -> bool:
         """Waits for the end of the tasks; returns whether they must be launched again."""
-        check_at = time.monotonic() + CHECK_SECONDS
-        while tasks.is_running() and not stop.wait(_WATCH_SECONDS):
+        check_at, count = time.monotonic() + CHECK_SECONDS, CountWatch(tasks.count)
+        while tasks.is_running() and not stop.wait(WATCH_SECONDS):
+            tasks.tend()
             if once or time.monotonic() < check_at:
                 continue
-            if self._has_changed(found, used):
+            if self._has_changed(found):
                 return True
+            if count.look(self._count_tasks(len(found.places), may_wait=self._may_wait())):
+                tasks.resize(count.count)
             check_at = time.monotonic() + CHECK_SECONDS
         return False
 
-    def _has_changed(self, found: Survey, used: SlotWatch) -> bool:
+    def _has_changed(self, found: Survey) -> bool:
         try:
-            if found.has_changed(self._source):
-                return True
+            return found.has_changed(self._source)
         except TransientError as error:
             # The tasks wait for the broker themselves.
             logger.debug("pipeline.partitions_unknown", extra={"error": str(error)})
-        return used.has_changed(count_slots(self._spark))
+            return False
+
+    def _may_wait(self) -> bool:
+        """Not in a local Spark, which never grows. Nor beside other jobs, as tasks that wait take their slots."""
+        is_alone = self._spark.conf.get(SHARED_BY, "1") == "1"
+        return is_cluster(self._spark) and (is_alone or self._tasks is not None)
+
+    def _count_tasks(self, partitions: int, *, may_wait: bool) -> int:
+        return count_tasks(partitions, self._tasks, count_slots(self._spark), may_wait=may_wait)
 
 
 def count_slots(spark: SparkSession) -> int:
@@ -177,32 +192,5 @@ def count_slots(spark: SparkSession) -> int:
     """
     with spark_errors():
         # Not defaultParallelism: it is two where a cluster has one core, and the second task would wait for ever.
-        tasks = all_slots(spark) or spark.sparkContext.defaultParallelism
-        return max(1, tasks // int(spark.conf.get(SHARED_BY, "1") or 1))
-
-
-class SlotWatch:
-    """Decides when another number of slots calls for a new launch. More slots than partitions are of no use.
-
-    A lost executor is usually replaced within seconds, and its tasks run again there. To share its partitions out at
-    once would stop the healthy tasks too, and a second time when the successor is there. So a launch with fewer tasks
-    follows only when slots are missing for `LOST_SECONDS`. A new launch stops all tasks, and a cluster that grows gets
-    its executors one by one, so one with more tasks follows when there have been more slots for `GROWN_SECONDS`.
-    """
-
-    def __init__(self, tasks: int, partitions: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tasks = tasks
-        self._partitions = partitions
-        self._clock = clock
-        self._change = 0
-        """1 where there are more slots than tasks, -1 where there are fewer."""
-        self._since = clock()
-
-    def has_changed(self, now: int) -> bool:
-        """Whether there have been more usable slots for some seconds, or fewer for long."""
-        usable = min(now, self._partitions)
-        change = (usable > self._tasks) - (usable < self._tasks)
-        if change != self._change:
-            self._change, self._since = change, self._clock()
-        lasted = self._clock() - self._since
-        return change != 0 and lasted >= (GROWN_SECONDS if change > 0 else LOST_SECONDS)
+        slots = all_slots(spark) or spark.sparkContext.defaultParallelism
+        return max(1, slots // int(spark.conf.get(SHARED_BY, "1") or 1))

@@ -67,6 +67,8 @@ class SparkEngine:
     on_moved_back: OnMovedBack = "stop"
     java: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Of the Java client that `micro-batch` reads with, over what is translated of `properties`."""
+    tasks: int | None = None
+    """How many tasks `resident` runs at most."""
 
     def run(
         self,
@@ -118,7 +120,7 @@ class SparkEngine:
             case "resident":
                 from inorder.engines.resident import Resident
 
-                return Resident(spark, work, source, on_moved_back=self.on_moved_back)
+                return Resident(spark, work, source, on_moved_back=self.on_moved_back, tasks=self.tasks)
 
 
 def describe(spark: SparkSession) -> dict[str, str | None]:

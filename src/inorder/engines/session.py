@@ -132,7 +132,7 @@ def watch_executors(spark: SparkSession) -> Iterator[None]:
                 log.info("pipeline.executors_found", extra=fields)
 
     thread = threading.Thread(target=look, name="inorder-executors", daemon=True)
-    if not (spark.sparkContext.master or "").startswith("local["):
+    if is_cluster(spark):
         thread.start()
     try:
         yield
@@ -140,10 +140,55 @@ def watch_executors(spark: SparkSession) -> Iterator[None]:
         over.set()
 
 
+def is_cluster(spark: SparkSession) -> bool:
+    """Whether executors are processes of their own, which may come and go."""
+    master = spark.sparkContext.master or ""
+    return master != "local" and not master.startswith("local[")
+
+
 def all_slots(spark: SparkSession) -> int:
     """How many tasks can run at the same time; 0 while there is no executor."""
     scala = spark.sparkContext._jsc.sc()
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+LOOK_FOR_DECOMMISSIONED_SECONDS = 1.0
+
+
+class DecommissionWatch:
+    """Finds tasks whose executor is decommissioned; Spark lets it live until they end, and ours end on request only."""
+
+    def __init__(self, spark: SparkSession, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spark = spark
+        self._clock = clock
+        self._attempts: dict[int, int] = {}
+        self._executors: dict[int, str] = {}
+        self._due = clock()
+
+    def join(self, index: int, attempt: int) -> None:
+        """A task runs; `attempt` is Spark's id of it, -1 if unknown."""
+        self._executors.pop(index, None)
+        self._attempts[index] = attempt
+
+    def leave(self, index: int) -> None:
+        """A task has ended."""
+        self._attempts.pop(index, None)
+        self._executors.pop(index, None)
+
+    def look(self) -> list[int]:
+        """The tasks to be asked to end; asks Spark once a second."""
+        if self._clock() < self._due or not is_cluster(self._spark):
+            return []
+        self._due = self._clock() + LOOK_FOR_DECOMMISSIONED_SECONDS
+        with suppress(*SPARK_FAILURES):  # a lost Spark is met elsewhere
+            scheduler = self._spark.sparkContext._jsc.sc().taskScheduler()
+            for index, attempt in list(self._attempts.items()):
+                if index not in self._executors and (found := scheduler.taskIdToExecutorId().get(attempt)).isDefined():
+                    self._executors[index] = found.get()
+            on = dict(self._executors)
+            leaving = {one for one in set(on.values()) if scheduler.getExecutorDecommissionState(one).isDefined()}
+            return [index for index, executor in on.items() if executor in leaving]
+        return []
 
 
 def _beside(yours: SparkSession, shared_by: int = 1) -> SparkSession:

@@ -180,17 +180,6 @@ def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def share_out(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
-    """Shares partitions out among at most `tasks` tasks, as evenly as possible; each task has at least one.
-
-    >>> share_out([("a", 0), ("a", 1), ("a", 2)], 2)
-    [(('a', 0), ('a', 2)), (('a', 1),)]
-    """
-    ordered = sorted(places)
-    shares = max(1, min(tasks, len(ordered)))
-    return [tuple(ordered[first::shares]) for first in range(shares)] if ordered else []
-
-
 def _are_past(pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) -> bool:
     return any(number in extents and one.next_offset > extents[number].end for number, one in pointers.items())
 

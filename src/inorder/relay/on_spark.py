@@ -76,10 +76,14 @@ def run_relay(settings: Settings, spark_choice: SparkChoice, *, once: bool, stop
             return int(admin.outbox_state()["waiting"])
 
     with open_session("inorder relay", spark_choice, has_ui=not once) as spark:
-        plan = ServiceTaskPlan("relay", RelayTask(settings), tasks_for(settings, count_slots(spark)))
+
+        def count() -> int:
+            return tasks_for(settings, count_slots(spark))
+
+        plan = ServiceTaskPlan("relay", RelayTask(settings), count())
         is_done = DrainCheck(waiting).is_done if once else lambda: False
         with until_changed(is_done, stop, BACKLOG_SECONDS) as over:
-            run_service(spark, plan, over, published.add)
+            run_service(spark, plan, over, published.add, count)
     return {"published": published.total, "waiting": waiting()}
 
 

@@ -181,6 +181,16 @@ class PipelineSettings(Section):
             "is processed faster. Each task holds a Spark core for as long as the job runs."
         ),
     )
+    tasks: Whole | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "How many tasks the engine `resident` runs for a job at most; never more than there are partitions. On a "
+            "cluster those without a core wait for one, so that dynamic allocation adds executors; the others read "
+            "their partitions meanwhile. Without it: as many as there are cores, and on a cluster 32 more; or an equal "
+            "part of the cores where several jobs run in one application."
+        ),
+    )
     master: str | None = Field(
         default=None,
         min_length=1,

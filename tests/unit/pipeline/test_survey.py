@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Pointer, Slice, SliceOutcome, SliceWorker
-from inorder.engines.survey import Survey, share_out, survey, unreadable
+from inorder.engines.survey import Survey, survey, unreadable
 from inorder.model.errors import GuaranteeError, OtherTopicError, TransientError
 from inorder.model.partitioning import Extent, Place
 
@@ -173,14 +171,3 @@ def test_another_topic_of_the_same_name_is_a_change() -> None:
     assert not found.has_changed(FakeSource(extents, {"a": "one"}))
     assert not found.has_changed(FakeSource(extents))
     assert found.has_changed(FakeSource(extents, {"a": "two"}))
-
-
-@given(st.dictionaries(st.sampled_from("abc"), st.integers(1, 20)), st.integers(1, 12))
-def test_every_partition_has_one_task_no_task_is_idle_and_shares_are_even(topics: dict[str, int], tasks: int) -> None:
-    places = [(topic, number) for topic, count in topics.items() for number in range(count)]
-    shares = share_out(places, tasks)
-    assert sorted(place for share in shares for place in share) == sorted(places)
-    assert len(shares) == min(tasks, len(places))
-    sizes = [len(share) for share in shares]
-    assert not sizes or max(sizes) - min(sizes) <= 1
-    assert all(sizes)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row
 
-from inorder.engines.driver_channel import DriverAddress
 from inorder.engines.faults import OnMovedBack, PartitionFaults
 from inorder.engines.job_status import JobService
 from inorder.engines.progress import CompositeListener, RunTotals
-from inorder.engines.resident_tasks import SliceTaskPlan
 from inorder.engines.slice_task import error_row, split_results
 from inorder.model.errors import GuaranteeError, MovedBackError, OtherTopicError, RejectedError, TransientError
 from inorder.model.partitioning import Place
-from tests.unit.spark.resident_parts import CountingWork, ScriptedSource
 
 HERE: Place = ("orders", 0)
 THERE: Place = ("orders", 1)
@@ -55,13 +52,6 @@ def test_other_errors_are_not_of_one_partition(error: Exception) -> None:
     faults, _ = faults_of("stop")
     assert not faults.absorb(error)
     assert faults.stopped == {}
-
-
-def test_a_task_goes_on_without_a_stopped_partition_and_ends_without_any() -> None:
-    plan = SliceTaskPlan(CountingWork(), ScriptedSource(), ((HERE, THERE),), once=False)
-    address = DriverAddress("h", 1, "token")
-    assert plan.task(0, address, {HERE}) is not None
-    assert plan.task(0, address, {HERE, THERE}) is None
 
 
 def test_an_error_says_its_partition_on_its_way_to_the_driver() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,12 +12,15 @@ import pytest
 
 from inorder.embedded.server import free_port
 from inorder.engines.driver_channel import PORTS, DriverConnection, DriverServer, TaskReport
+from inorder.engines.placement import Assignment
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
 from inorder.model.partitioning import Place
 from tests.conftest import Eventually
 
 HOST = "127.0.0.1"
+PLACE: Place = ("upsert", 2)
+OTHER: Place = ("upsert", 3)
 OUTCOME = SliceOutcome("upsert", 2, next_offset=9, read=3, applied=2, rejected=1)
 
 
@@ -26,12 +29,25 @@ class Office:
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, TaskReport]] = []
-        self.expected: dict[Place, int] = {("upsert", 2): 6}
-        self.server = DriverServer(HOST, HOST, lambda _index: self.expected, self._hear)
+        self.seen: dict[Place, int] = {PLACE: 6}
+        self.came: list[tuple[int, int]] = []
+        self.gone: list[int] = []
+        self.refused: set[int] = set()
+        self.server = DriverServer(HOST, HOST, self)
         self.address = self.server.address
 
-    def _hear(self, index: int, report: TaskReport) -> None:
+    def joined(self, index: int, attempt: int) -> Assignment | None:
+        self.came.append((index, attempt))
+        return None if index in self.refused else Assignment(1, (PLACE,))
+
+    def expected(self, places: Collection[Place]) -> Mapping[Place, int]:
+        return {place: self.seen[place] for place in places if place in self.seen}
+
+    def reported(self, index: int, report: TaskReport) -> None:
         self.heard.append((index, report))
+
+    def left(self, index: int) -> None:
+        self.gone.append(index)
 
 
 @pytest.fixture
@@ -45,10 +61,39 @@ def test_a_task_learns_the_pointers_that_were_seen_and_its_reports_are_heard(
     office: Office, eventually: Eventually
 ) -> None:
     connection = DriverConnection(office.address, 3)
-    assert connection.expected == {("upsert", 2): 6}
+    assert (connection.assignment.places, connection.expected) == ((PLACE,), {PLACE: 6})
     assert connection.check()
     connection.report(TaskReport([OUTCOME], {"read": 0.5, "apply": 1.5}))
     eventually(lambda: office.heard == [(3, TaskReport([OUTCOME], {"read": 0.5, "apply": 1.5}))], 10)
+    connection.close()
+
+
+def test_a_task_learns_of_partitions_that_move_and_says_when_it_follows(office: Office, eventually: Eventually) -> None:
+    connection = DriverConnection(office.address, 3, attempt=17)
+    assert office.came == [(3, 17)]
+    office.server.assign(3, Assignment(2, ()))
+    office.server.assign(3, Assignment(3, (PLACE, OTHER)))
+    eventually(lambda: connection.check() and connection.assignment == Assignment(3, (PLACE, OTHER)), 10)
+    assert connection.expected == {PLACE: 6}, "the other one was never seen committed"
+    connection.report(TaskReport([], {}, follows=3, ended=[OTHER]))
+    eventually(lambda: office.heard == [(3, TaskReport([], {}, follows=3, ended=(OTHER,)))], 10)
+    connection.close()
+    eventually(lambda: office.gone == [3], 10)
+
+
+def test_one_task_is_asked_to_end_and_the_others_go_on(office: Office, eventually: Eventually) -> None:
+    leaving, staying = (DriverConnection(office.address, index) for index in range(2))
+    office.server.end(0)
+    eventually(lambda: not leaving.check(), 10)
+    assert staying.check()
+    for each in (leaving, staying):
+        each.close()
+
+
+def test_a_task_that_is_not_wanted_any_more_ends(office: Office) -> None:
+    office.refused.add(7)
+    connection = DriverConnection(office.address, 7)
+    assert not connection.is_open
     connection.close()
 
 
@@ -61,9 +106,9 @@ def test_what_a_task_counts_that_applies_no_slices_is_heard(office: Office, even
 
 def test_what_the_driver_saw_since_is_told_to_a_task_that_is_begun_anew(office: Office) -> None:
     DriverConnection(office.address, 0).close()
-    office.expected["upsert", 2] = 8
+    office.seen[PLACE] = 8
     again = DriverConnection(office.address, 0)
-    assert again.expected == {("upsert", 2): 8}
+    assert again.expected == {PLACE: 8}
     again.close()
 
 
@@ -110,6 +155,7 @@ def test_of_two_tasks_on_one_index_the_older_one_ends(office: Office, eventually
     assert new.check()
     old.close()
     assert new.check()
+    assert office.gone == [], "one of them is still there"
     new.close()
 
 
@@ -157,9 +203,9 @@ def test_looking_waits_for_nothing(office: Office) -> None:
     connection.close()
 
 
-def test_the_driver_listens_at_the_first_free_port_of_a_range() -> None:
+def test_the_driver_listens_at_the_first_free_port_of_a_range(office: Office) -> None:
     first = free_port()
-    servers = [DriverServer(HOST, HOST, lambda _index: {}, lambda _index, _report: None, first) for _ in range(2)]
+    servers = [DriverServer(HOST, HOST, office, first) for _ in range(2)]
     try:
         ports = [server.address.port for server in servers]
         assert ports[0] < ports[1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ from pyspark.sql import Row, SparkSession
 
 from inorder.engines.driver_channel import DriverConnection, DriverServer, TaskReport
 from inorder.engines.faults import PartitionFaults
+from inorder.engines.placement import Assignment
 from inorder.engines.progress import NULL_LISTENER
-from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan, TaskAssignment, consume, resident_task
+from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan, TaskOrder, consume, resident_task
 from inorder.engines.slice_task import split_results
 from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import GuaranteeError, InorderError, TransientError, UnreachableError
@@ -28,22 +30,38 @@ THERE: Place = ("upsert", 1)
 
 
 class Driver:
-    """The driver's end, with the sums of the reports it received."""
+    """The driver's end of one task, with the sums of the reports it received."""
 
     def __init__(self) -> None:
-        self.expected: dict[Place, int] = {}
+        self.assignment = Assignment(1, (HERE, THERE))
+        self.seen: dict[Place, int] = {}
         self.outcomes: list[SliceOutcome] = []
         self.reports = 0
         self.phases: set[str] = set()
-        self.server = DriverServer(HOST, HOST, lambda _index: self.expected, self._hear)
+        self.follows: list[int] = []
+        self.ended: set[Place] = set()
+        self.server = DriverServer(HOST, HOST, self)
 
-    def _hear(self, _index: int, report: TaskReport) -> None:
+    def joined(self, index: int, attempt: int) -> Assignment | None:
+        assert (index, attempt) == (0, -1)
+        return self.assignment
+
+    def expected(self, places: Collection[Place]) -> Mapping[Place, int]:
+        return {place: self.seen[place] for place in places if place in self.seen}
+
+    def reported(self, _index: int, report: TaskReport) -> None:
         self.outcomes += report.outcomes
-        self.reports += 1
+        self.reports += bool(report.outcomes)
         self.phases |= set(report.phases)
+        self.follows += [] if report.follows is None else [report.follows]
+        self.ended |= set(report.ended)
+        if report.ended and self.ended >= set(self.assignment.places):
+            self.server.request_stop()
 
-    def order(self, work: CountingWork, source: ScriptedSource, *, once: bool = False) -> TaskAssignment:
-        return TaskAssignment(0, (HERE, THERE), work, source, self.server.address, once)
+    def left(self, index: int) -> None: ...
+
+    def order(self, work: CountingWork, source: ScriptedSource, *, once: bool = False) -> TaskOrder:
+        return TaskOrder(0, work, source, self.server.address, once)
 
     def applied(self) -> int:
         return sum(outcome.applied for outcome in self.outcomes)
@@ -56,7 +74,7 @@ def driver() -> Iterator[Driver]:
     found.server.close()
 
 
-def errors_of(order: TaskAssignment) -> list[InorderError]:
+def errors_of(order: TaskOrder) -> list[InorderError]:
     rows = [Row(**row) for batch in resident_task(order)([]) for row in batch.to_pylist()]
     outcomes, errors = split_results(rows)
     assert outcomes == []
@@ -74,7 +92,7 @@ def test_slices_are_applied_in_the_order_in_which_they_were_read_and_all_is_told
     driver: Driver, eventually: Eventually
 ) -> None:
     work, source = CountingWork(), ScriptedSource([look(0, 1), look(5, partition=1), look(2, 4)])
-    driver.expected[THERE] = 5
+    driver.seen[THERE] = 5
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(consume, driver.order(work, source))
         assert source.asked.wait(10)
@@ -85,6 +103,26 @@ def test_slices_are_applied_in_the_order_in_which_they_were_read_and_all_is_told
     assert {outcome.partition: outcome.next_offset for outcome in driver.outcomes} == {0: 5, 1: 6}
     assert driver.phases == {"read", "apply"}
     assert (work.closed, source.is_open) == (1, False)
+
+
+def test_a_task_reads_what_it_is_assigned_later_from_the_pointers_and_says_so(
+    driver: Driver, eventually: Eventually
+) -> None:
+    driver.assignment = Assignment(1, ())
+    work, source = CountingWork({"upsert": {0: Pointer(7), 1: Pointer(3)}}), ScriptedSource()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(consume, driver.order(work, source))
+        eventually(lambda: driver.follows == [1], 10)
+        assert not source.is_open, "it has no partitions yet"
+        for number, places in enumerate([(HERE,), (HERE, THERE), ()], start=2):
+            driver.server.assign(0, Assignment(number, places))
+            eventually(lambda number=number: driver.follows[-1] == number, 10)  # type: ignore[misc]  # bound at once
+            eventually(lambda places=places: set(source.starts) == set(places) or not source.is_open, 10)  # type: ignore[misc]
+        eventually(lambda: not source.is_open, 10)
+        driver.server.request_stop()
+        running.result(timeout=10)
+    assert source.starts == {HERE: 7, THERE: 3}
+    assert work.closed == 1, "one connection to the database, however often partitions move"
 
 
 def test_once_ends_when_every_partition_was_read_to_its_end_and_not_before(driver: Driver) -> None:
@@ -136,44 +174,89 @@ def test_a_task_ends_when_its_driver_goes_in_mid_work(driver: Driver) -> None:
 
 
 class DescribedSpark:
-    """A Spark whose tasks end at once; it keeps how their jobs were described."""
+    """A local Spark whose tasks run until their jobs are cancelled; it keeps how these were described."""
 
     def __init__(self) -> None:
-        self.descriptions: list[str] = []
+        self.descriptions: dict[str, str] = {}
+        self.cancelled: set[str] = set()
+        self._changed, self._group = threading.Condition(), threading.local()
         conf = SimpleNamespace(get=lambda _name: None)
-        self.sparkContext = SimpleNamespace(getConf=lambda: conf, setJobGroup=self._describe)
+        self.sparkContext = SimpleNamespace(
+            getConf=lambda: conf, setJobGroup=self._describe, cancelJobGroup=self._cancel, master="local[2]"
+        )
 
-    def _describe(self, _group: str, description: str, *, interruptOnCancel: bool) -> None:  # noqa: N803 - Spark's
+    def _describe(self, group: str, description: str, *, interruptOnCancel: bool) -> None:  # noqa: N803 - Spark's
         assert interruptOnCancel
-        self.descriptions.append(description)
+        self._group.name = group
+        self.descriptions[group] = description
+
+    def _cancel(self, group: str) -> None:
+        with self._changed:
+            self.cancelled.add(group)
+            self._changed.notify_all()
+
+    def _collect(self) -> list[Row]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._group.name in self.cancelled)
+        return []
 
     def range(self, *_bounds: int) -> SimpleNamespace:
-        return SimpleNamespace(mapInArrow=lambda _task, _schema: SimpleNamespace(collect=list))
+        return SimpleNamespace(mapInArrow=lambda _task, _schema: SimpleNamespace(collect=self._collect))
 
 
-def test_the_job_of_a_task_is_described_by_its_pipeline_and_partitions(eventually: Eventually) -> None:
-    spark, many = DescribedSpark(), tuple(("upsert", number) for number in range(100))
-    plan = SliceTaskPlan(CountingWork(), ScriptedSource(), ((HERE, THERE), many), once=True)
-    faults = PartitionFaults("demo", "stop", NULL_LISTENER)
-    tasks = ResidentTasks(cast("SparkSession", spark), plan, faults)
-    tasks.start()
-    eventually(lambda: not tasks.is_running())
-    tasks.stop()
-    few, cut = sorted(spark.descriptions, key=len)
+@pytest.fixture
+def tasks_of() -> Iterator[Callable[..., ResidentTasks]]:
+    started: list[ResidentTasks] = []
+
+    def begin(spark: DescribedSpark, *shares: tuple[Place, ...]) -> ResidentTasks:
+        plan = SliceTaskPlan(CountingWork(), ScriptedSource(), shares, once=False)
+        tasks = ResidentTasks(cast("SparkSession", spark), plan, PartitionFaults("demo", "stop", NULL_LISTENER))
+        started.append(tasks)
+        tasks.start()
+        return tasks
+
+    yield begin
+    for tasks in started:
+        tasks.stop()
+
+
+def test_the_job_of_a_task_is_described_by_its_pipeline_and_partitions(
+    tasks_of: Callable[..., ResidentTasks], eventually: Eventually
+) -> None:
+    spark, many = DescribedSpark(), tuple(("upsert", number) for number in range(2, 100))
+    tasks_of(spark, (HERE, THERE), many)
+    eventually(lambda: len(spark.descriptions) >= 2)
+    few, cut = sorted(spark.descriptions.values(), key=len)
     assert few == "inorder demo: upsert[0], upsert[1]"
     assert (len(cut), cut[-1]) == (200, "…")
 
 
-def test_a_task_gets_the_pointers_of_its_own_partitions_only() -> None:
-    plan = SliceTaskPlan(CountingWork(), ScriptedSource(), ((HERE,), (THERE, ("upsert", 2))), once=True)
-    faults = PartitionFaults("demo", "stop", NULL_LISTENER)
-    faults.expect({HERE: 5, THERE: 7})
-    tasks = ResidentTasks(cast("SparkSession", DescribedSpark()), plan, faults)
+def test_a_task_gets_the_pointers_of_its_own_partitions_only(tasks_of: Callable[..., ResidentTasks]) -> None:
+    tasks = tasks_of(DescribedSpark(), (HERE,), (THERE, ("upsert", 2)))
+    tasks._faults.expect({HERE: 5, THERE: 7})
     connections = [DriverConnection(tasks._server.address, index) for index in range(2)]
     assert [each.expected for each in connections] == [{HERE: 5}, {THERE: 7}]
     for each in connections:
         each.close()
-    tasks._server.close()
+
+
+def test_of_too_many_tasks_those_that_wait_for_a_slot_end_first_and_are_cancelled(
+    tasks_of: Callable[..., ResidentTasks], eventually: Eventually
+) -> None:
+    spark = DescribedSpark()
+    tasks = tasks_of(spark, (HERE,), (THERE,))
+    tasks.resize(4)
+    eventually(lambda: len(spark.descriptions) == 4)
+    running = [DriverConnection(tasks._server.address, index) for index in (1, 3)]
+    tasks.resize(2)
+    assert sorted(group[-2:] for group in spark.cancelled) == ["-0", "-2"]
+    assert all(each.check() for each in running)
+    late = DriverConnection(tasks._server.address, 0)
+    assert not late.is_open, "it is not wanted any more"
+    tasks.tend()
+    eventually(lambda: running[1].check() and running[1].assignment.places == (HERE,))
+    for each in (*running, late):
+        each.close()
 
 
 @pytest.mark.parametrize(("tasks", "seconds"), [(1, 0.05), (50, 0.05), (400, 0.4)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -11,17 +11,37 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import Row
 
 from inorder.engines.driver_channel import DriverServer, TaskReport
+from inorder.engines.placement import Assignment
 from inorder.engines.resident_tasks import ServiceTaskPlan, service_task
 from inorder.engines.slice_task import split_results
 from inorder.model.errors import ConfigurationError
+from inorder.model.partitioning import Place
 from tests.conftest import Eventually
 
 HOST = "127.0.0.1"
 
 
+class Heard:
+    """What tasks have reported, in one list."""
+
+    def __init__(self, reports: list[tuple[int, TaskReport]]) -> None:
+        self._reports = reports
+
+    def joined(self, index: int, attempt: int) -> Assignment | None:  # noqa: ARG002 - all are welcome
+        return Assignment(1, ())
+
+    def expected(self, places: Collection[Place]) -> Mapping[Place, int]:
+        return dict.fromkeys(places, 0)
+
+    def reported(self, index: int, report: TaskReport) -> None:
+        self._reports.append((index, report))
+
+    def left(self, index: int) -> None: ...
+
+
 @contextmanager
 def listening(heard: list[tuple[int, TaskReport]]) -> Iterator[DriverServer]:
-    server = DriverServer(HOST, HOST, lambda _index: {}, lambda index, report: heard.append((index, report)))
+    server = DriverServer(HOST, HOST, Heard(heard))
     try:
         yield server
     finally:
