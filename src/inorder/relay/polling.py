@@ -87,7 +87,7 @@ from inorder.relay.breaker import CircuitBreaker
 from inorder.relay.events import BreakerChanged, notify
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import BatchPublisher, LeaderLoop, Leadership, RelayProgress
-from inorder.relay.marker import MARKER_BYTES, MOST_ROW_BYTES, Marker, prove, ranges, split
+from inorder.relay.marker import MARKER_BYTES, MOST_ROW_BYTES, Marker, is_elsewhere, prove, ranges, split
 from inorder.relay.options import LoopOptions, wait_out
 from inorder.relay.parking import Parking, Refusals, Waiting
 from inorder.relay.polling_rules import (
@@ -539,8 +539,7 @@ class PollingTerm:
                 proven, others = split(rows, proofs)
                 ours += proven
                 replaced += others
-            is_elsewhere = None not in (marker.server, origin.server) and marker.server != origin.server
-            known = MarkedRows(frozenset(ours), frozenset(replaced), is_elsewhere)
+            known = MarkedRows(frozenset(ours), frozenset(replaced), is_elsewhere(marker, origin))
         self._state = after_take_over(marker, TakeOver(0, tuple(replaced), origin, marker.floor))
         found = recover(self._offset, marker, known)
         if found is None:
