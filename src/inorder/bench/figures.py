@@ -125,7 +125,7 @@ def ratio_of_medians(ours: TrialSpread | None, peer: TrialSpread | None) -> floa
     return ratio_of(ours.median if ours else None, peer.median if peer else None)
 
 
-# Processor time of a process and everything that it started, as Linux counts it.
+# Processor time and memory of a process and everything that it started, as Linux counts them.
 
 _PROC = Path("/proc")
 
@@ -138,14 +138,18 @@ class Process:
     parent: int
     seconds: float
     """Its own time, and that of its children which have ended."""
+    name: str = ""
+    pages: int = 0
+    """Of memory that it has, shared ones too."""
 
     @classmethod
     def parse(cls, stat: str, ticks_per_second: int) -> Process:
         """From `/proc/PID/stat`; the name in it may hold anything, brackets and blanks too."""
         head, _, tail = stat.rpartition(")")
+        pid, _, name = head.partition(" (")
         fields = tail.split()
         ticks = sum(int(field) for field in fields[11:15])
-        return cls(int(head.split(" ", 1)[0]), int(fields[1]), ticks / ticks_per_second)
+        return cls(int(pid), int(fields[1]), ticks / ticks_per_second, name, int(fields[21]))
 
 
 def tree_seconds(processes: list[Process], root: int) -> float:
@@ -160,6 +164,28 @@ def tree_seconds(processes: list[Process], root: int) -> float:
         total += process.seconds
         waiting += by_parent.get(process.pid, [])
     return total
+
+
+def tree_pages(processes: list[Process], root: int) -> dict[str, int]:
+    """The pages of a Spark application whose driver is `root`: of the driver, its JVM, and what the JVM started."""
+    found = {process.pid: process for process in processes}
+    pages = {"driver": 0, "jvm": 0, "tasks": 0}
+    for process in processes:
+        above, names = process, list[str]()
+        while above.pid != root and above.parent in found:
+            above = found[above.parent]
+            names.append(above.name)
+        if above.pid == root:
+            part = "tasks" if "java" in names else "jvm" if process.name == "java" else "driver"
+            pages[part] += process.pages
+    return pages
+
+
+def memory_megabytes(pid: int | None) -> dict[str, float]:
+    """What a Spark application holds at this moment, by its parts; empty where the system does not report it."""
+    processes = list(_running()) if pid is not None else []
+    size = os.sysconf("SC_PAGE_SIZE") / 1_000_000
+    return {part: round(pages * size, 1) for part, pages in tree_pages(processes, pid).items()} if pid else {}
 
 
 def cpu_seconds(pid: int | None) -> float | None:

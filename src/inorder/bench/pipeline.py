@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from inorder.bench.figures import DrainRate, drain_of, latency_of
+from inorder.bench.figures import DrainRate, drain_of, latency_of, memory_megabytes
 from inorder.bench.load import LIVE_FIRST, Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, PipelineOptions
 from inorder.bench.place import TOPIC, BenchPlace
@@ -103,14 +103,21 @@ def half_of(load: Load) -> Load:
 
 def _ours(place: BenchPlace, options: PipelineOptions, load: Load, checks: Checks) -> Side:
     with place.running(place.service("pipeline", "run", "upsert", "--engine", options.engine)) as pipeline:
-        cold, warm = _catch_up(place, pipeline, load, options, checks)
+        memory: dict[str, dict[str, float]] = {}
+        cold, warm = _catch_up(place, pipeline, load, options, checks, memory)
         table = place.settings.pipeline.upsert.table
         latency, checks["ours_live"] = live_latency(place, options, TOPIC, table)
-    return Side(cold, latency, {"engine": options.engine, "warm": warm.as_dict()})
+        memory["live"] = memory_megabytes(pipeline.pid)
+    return Side(cold, latency, {"engine": options.engine, "warm": warm.as_dict(), "memory_mb": memory})
 
 
 def _catch_up(
-    place: BenchPlace, pipeline: Service, load: Load, options: PipelineOptions, checks: Checks
+    place: BenchPlace,
+    pipeline: Service,
+    load: Load,
+    options: PipelineOptions,
+    checks: Checks,
+    memory: dict[str, dict[str, float]],
 ) -> tuple[DrainRate, DrainRate]:
     started, rows = time.monotonic(), load.rows // 2
     place.say(f"Catching up with the job upsert on Spark, engine {options.engine} …")
@@ -122,10 +129,12 @@ def _catch_up(
         return check_table(part, stored_rows(place, place.settings.pipeline.upsert.table), _number(place, _COUNTED))
 
     looks = watch(moved, lambda found: found >= rows, pipeline.check, DRAIN_CAP_SECONDS)
+    memory["cold"] = memory_megabytes(pipeline.pid)
     checks["ours"] = checked(half_of(load))
     task = backlog_task(place, TOPIC, load, rows, rows, at_once=True)
     # Offsets have no holes so far, so the pointers say when the last message is applied.
     warm = warm_drain(place, task, rows, moved, load.rows, pipeline.check)
+    memory["warm"] = memory_megabytes(pipeline.pid)
     checks["ours_warm"] = checked(load)
     return drain_of(looks, rows, started), warm
 

@@ -104,6 +104,9 @@ def show(console: Console, report: PipelineReport) -> None:
     table.add_row(report.peer, *_cells(report.peer_result))
     console.print(table, highlight=False)
     console.print(_ratio(report), highlight=False)
+    for phase, parts in report.ours.more.get("memory_mb", {}).items():
+        shown = ", ".join(f"{part} {megabytes:,.0f} MB" for part, megabytes in parts.items())
+        console.print(f"Memory of inorder after {phase}: {shown}.", highlight=False)
     console.print(f"{report.rows:,} rows. {machine_line(report.machine)}", highlight=False)
     show_verdict(console, report.checks, report.holds)
 

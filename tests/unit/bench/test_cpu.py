@@ -1,4 +1,4 @@
-"""Processor time is counted for a process with all that it started, and for nothing else."""
+"""Processor time and memory are counted for a process with all that it started, and for nothing else."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-from inorder.bench.figures import Process, cpu_seconds, tree_seconds
+from inorder.bench.figures import Process, cpu_seconds, memory_megabytes, tree_pages, tree_seconds
 
 STAT = "4242 (a ) (name) S 17 4242 4242 0 -1 4194560 1 2 3 4 150 50 30 20 20 0 1 0 99 1000 200"
 
 
 def test_a_line_of_the_table_is_read_past_any_name() -> None:
-    assert Process.parse(STAT, ticks_per_second=100) == Process(pid=4242, parent=17, seconds=2.5)
+    assert Process.parse(STAT, ticks_per_second=100) == Process(4242, 17, 2.5, "a ) (name", 200)
 
 
 def test_descendants_count_and_strangers_do_not() -> None:
@@ -21,8 +21,21 @@ def test_descendants_count_and_strangers_do_not() -> None:
     assert tree_seconds(table, root=99) == 0.0
 
 
-def test_no_process_has_no_time() -> None:
+def test_no_process_has_no_time_and_no_memory() -> None:
     assert cpu_seconds(None) is None
+    assert memory_megabytes(None) == {}
+
+
+def test_memory_is_that_of_the_driver_its_jvm_and_the_workers_of_the_jvm() -> None:
+    table = [
+        Process(5, 1, 0.0, "python", 1),
+        Process(6, 5, 0.0, "java", 20),
+        Process(7, 6, 0.0, "python3", 300),
+        Process(8, 7, 0.0, "python3", 4000),
+        Process(9, 1, 0.0, "java", 50_000),
+    ]
+    assert tree_pages(table, root=5) == {"driver": 1, "jvm": 20, "tasks": 4300}
+    assert memory_megabytes(os.getpid())["driver"] > 1
 
 
 def test_work_of_a_child_is_seen_while_it_runs() -> None:
