@@ -7,6 +7,7 @@ events from the logging calls in the source. So no page can be out of date: a te
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import sys
 from collections import defaultdict
@@ -317,7 +318,7 @@ def _sections(model: Model, prefix: KeyPath) -> Iterator[str]:
 
 
 def _section(model: Model, path: KeyPath) -> Iterator[str]:
-    yield f"## [{'.'.join(path)}]\n\n{model.__doc__}\n"
+    yield f"## [{'.'.join(path)}]\n\n{inspect.cleandoc(model.__doc__ or '')}\n"
     for name, field in model.model_fields.items():
         if not section_of(field.annotation):
             yield from _field((*path, name), field)

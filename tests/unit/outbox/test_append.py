@@ -57,14 +57,15 @@ def test_a_layout_that_others_write_is_refused_by_name() -> None:
 )
 def test_what_a_layout_has_no_column_for_is_refused_and_never_dropped(message: Message, field: str) -> None:
     outbox = Outbox("messages", layout="deimos")
-    with pytest.raises(
-        ValidationError, match="'deimos' of table 'messages' cannot hold it: there is no column"
-    ) as caught:
-        outbox.publish(sqlite3.connect(":memory:"), message)
-    assert caught.value.field == field
-    with pytest.raises(ValidationError) as caught:
-        outbox.publish_list(sqlite3.connect(":memory:"), [Message("t"), message])
-    assert caught.value.field == f"messages[1].{field}"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        with pytest.raises(
+            ValidationError, match="'deimos' of table 'messages' cannot hold it: there is no column"
+        ) as caught:
+            outbox.publish(connection, message)
+        assert caught.value.field == field
+        with pytest.raises(ValidationError) as caught:
+            outbox.publish_list(connection, [Message("t"), message])
+        assert caught.value.field == f"messages[1].{field}"
 
 
 GOOD = Message("t", key="k" * 200, value="v", headers={"a": "b"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, create_engine
@@ -31,12 +32,13 @@ class Order(Base):
 
 
 @pytest.fixture
-def engine() -> Engine:
+def engine() -> Iterator[Engine]:
     engine = create_engine("sqlite://", poolclass=StaticPool)
     with engine.begin() as connection:
         for statement in install_statements("native", "sqlite", "outbox"):
             connection.exec_driver_sql(statement)
-    return engine
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def test_sqlite_is_understood_with_and_without_sqlalchemy(statement: str) -> Non
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.connect() as wrapped, pytest.raises(ConfigurationError), table_errors("outbox", "native"):
         wrapped.exec_driver_sql(statement)
+    engine.dispose()
 
 
 def test_a_wrapped_error_is_found() -> None:
