@@ -157,10 +157,14 @@ def quarantined_of(
     value: bytes | None,
     headers: str,
 ) -> Quarantined:
+    """The record of a row; raises `PermanentError` if its headers are not those that `quarantine` writes."""
     time = None if timestamp is None else (timestamp - _EPOCH) // timedelta(milliseconds=1)
-    found = tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers))
-    if time is None and found and found[-1][0] == _TIME_HEADER:
-        time, found = int(found[-1][1] or b"0"), found[:-1]
+    try:
+        found = tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers))
+        if time is None and found and found[-1][0] == _TIME_HEADER:
+            time, found = int(found[-1][1] or b"0"), found[:-1]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PermanentError(f"The stored headers of a quarantined record are damaged: {str(error)[:200]}.") from error
     if key is not None and id == shorten_id(id_of(key)):
         id = id_of(key)  # the store has cut a long id
     return Quarantined(Key(id, topic), partition, reason, LogRecord(offset, time, key, value, found))

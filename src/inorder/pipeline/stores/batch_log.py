@@ -283,11 +283,22 @@ class BatchProgress:
 
 
 def progress_of(offset: int, text: str | None) -> BatchProgress | None:
-    """Decodes a committed offset and its metadata; None where nothing is committed."""
+    """Decodes a committed offset and its metadata; None where nothing is committed.
+
+    Raises `GuaranteeError` for metadata of another program: whether the batch was sent is unknown then.
+    """
     if offset <= 0 or not text:
         return None
-    kept = json.loads(text)
-    return BatchProgress(BatchId(kept["query"], offset - 1), Digest(kept["records"], kept["keys"]))
+    try:
+        match json.loads(text):
+            case {"query": str() as query, "records": int() as records, "keys": int() as keys}:
+                return BatchProgress(BatchId(query, offset - 1), Digest(records, keys))
+    except (ValueError, RecursionError):
+        pass
+    raise GuaranteeError(
+        f"The committed offset {offset} has metadata that inorder did not write: {text[:100]!r}.",
+        hint="Another program commits offsets in the group of this lane: give the query another name.",
+    )
 
 
 def is_done(lane: str, committed: BatchProgress | None, batch: BatchId) -> bool:
