@@ -12,7 +12,7 @@ under the same number, perhaps elsewhere. Each partition has at most one owner a
 
 Only partitions that move change hands: a task that neither gives nor gets is not told anything. One that gives stops
 reading first, and the new owner begins when it has said so. That saves work and nothing else: two tasks on one
-partition do no harm (`resident.py`).
+partition do no harm (`resident.py`). So it waits no longer than `RELEASE_SECONDS` for a task that hangs in a slice.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ AWAY_SECONDS: Final = 2.0
 """How long the partitions of a task wait for its successor."""
 GROWN_SECONDS: Final = 4.0
 """So long after the last newcomer, partitions are moved to it."""
+RELEASE_SECONDS: Final = 5.0
+"""How long a task may take to say that it has stopped reading."""
 LOST_SECONDS: Final = 10.0
 """Slots that are missing for so long count as lost."""
 WAITING_TASKS: Final = 32
@@ -130,6 +132,7 @@ class _Owner:
     number: int = 0
     may_read: frozenset[Place] = frozenset()
     """What its Spark task may still be reading."""
+    told_at: float = 0.0
     is_here: bool = False
     is_leaving: bool = False
     waits_until: float = 0.0
@@ -219,7 +222,8 @@ class Placement:
                 owner.places = ()
         shares = {task: owner.places for task, owner in here.items()}
         owned = {place for owner in self._owners.values() for place in owner.places}
-        read = {place for owner in self._owners.values() for place in owner.may_read}
+        awaited = [owner for owner in self._owners.values() if now - owner.told_at < RELEASE_SECONDS]
+        read = {place for owner in awaited for place in owner.may_read}
         if len(owned) == len(self._places):
             all_here = sum(map(len, shares.values())) == len(owned)
             new = take(shares) if all_here and now - self._newest >= GROWN_SECONDS else shares
@@ -233,5 +237,5 @@ class Placement:
     def _assign(self, owner: _Owner, places: tuple[Place, ...]) -> Assignment:
         self._number += 1
         owner.may_read |= frozenset(places)
-        owner.places, owner.number = places, self._number
+        owner.places, owner.number, owner.told_at = places, self._number, self._clock()
         return Assignment(owner.number, places)

@@ -12,6 +12,7 @@ from inorder.engines.placement import (
     AWAY_SECONDS,
     GROWN_SECONDS,
     LOST_SECONDS,
+    RELEASE_SECONDS,
     START_SECONDS,
     WAITING_TASKS,
     Assignment,
@@ -178,6 +179,19 @@ def test_a_partition_begins_elsewhere_only_when_its_reader_has_said_that_it_stop
     placement.follows(0, first.number)
     assert placement.decide() == {}, "that was the assignment before"
     placement.follows(0, less.number)
+    assert {task: found.places for task, found in placement.decide().items()} == {1: places(1)}
+
+
+def test_a_reader_that_hangs_in_a_slice_keeps_a_partition_for_some_seconds_only() -> None:
+    clock = Clock()
+    placement = Placement(share_out(places(0, 1), 1), clock)
+    placement.join(0)
+    placement.join(1)
+    clock.now = GROWN_SECONDS
+    assert list(placement.decide()) == [0]
+    clock.now += RELEASE_SECONDS - 0.1
+    assert placement.decide() == {}
+    clock.now += 0.1
     assert {task: found.places for task, found in placement.decide().items()} == {1: places(1)}
 
 
