@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from reprlib import Repr
 from typing import Any, Protocol
 
@@ -168,7 +168,8 @@ class AuthWatch:
     def watch(self, client: PolledClient, future: Future[Any]) -> None:
         """Returns when there is an answer; raises `AuthenticationError` if there will be none."""
         while not future.done():
-            client.poll(_STEP_SECONDS)
+            wait([future], _STEP_SECONDS)  # not by `poll`, which sleeps on after the answer has come
+            client.poll(0)
             if self._refusal is not None and not future.done():
                 reason = self._refusal.str()
                 hint = _TLS_HINT if self._refusal.code() == KafkaError._SSL else _LOGIN_HINT

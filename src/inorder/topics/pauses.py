@@ -27,6 +27,7 @@ process that was frozen before the pause may finish one after it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +35,8 @@ from typing import Final
 
 from inorder.database.database import Database, InstallingDatabase, statements_of
 from inorder.topics.stores.generations import generation_tables
+
+_SPLIT_SECOND: Final = re.compile(r"\.\d+")
 
 
 class PauseKind(StrEnum):
@@ -66,7 +69,8 @@ class Pause:
     paused_at: str
 
     def __str__(self) -> str:
-        return f"{self.reason} ({self.paused_by}, {self.paused_at})"
+        # To the second: the database's text may have digits below that, before a time zone or at its end.
+        return f"{self.reason} ({self.paused_by}, {_SPLIT_SECOND.sub('', self.paused_at)})"
 
 
 @dataclass(frozen=True, slots=True)

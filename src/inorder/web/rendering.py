@@ -15,6 +15,7 @@ from inorder.operate.watch import HOUR_SECONDS, Sample
 
 CHART_WIDTH: Final = 240
 CHART_HEIGHT: Final = 48
+_LONGEST_IN_LIST: Final = 240
 _SHORTEST_SECONDS: Final = 10.0
 NOTHING: Final = "\N{EN DASH}"
 
@@ -34,6 +35,9 @@ def environment() -> Environment:
         "number": number,
         "duration": duration,
         "shown": shown,
+        "brief": brief,
+        "in_words": in_words,
+        "rate": rate,
         "query": query,
         "utc": utc,
         "moment": moment,
@@ -89,6 +93,35 @@ def shown(value: object) -> str:
     return escape_controls(str(value), keep="\n\t")
 
 
+def brief(value: object) -> str:
+    """The beginning of a long value, for a list; the page of the record has all of it.
+
+    >>> brief("too large"), len(brief("x" * 100_000))
+    ('too large', 240)
+    """
+    text = shown(value)
+    return text if len(text) <= _LONGEST_IN_LIST else f"{text[: _LONGEST_IN_LIST - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def in_words(pairs: Mapping[str, Any]) -> str:
+    """Names with their values, lists without brackets.
+
+    >>> in_words({"topic": "orders", "ids": [1, 2]}), in_words({})
+    ('topic orders, ids 1 2', '')
+    """
+    values = ((name, value if isinstance(value, list) else [value]) for name, value in pairs.items())
+    return ", ".join(f"{name} {' '.join(map(str, value))}" for name, value in values)
+
+
+def rate(value: float) -> str:
+    """Records a second, without digits that say nothing.
+
+    >>> rate(0.0), rate(0.25), rate(1234.5)
+    ('0', '0.2', '1,234')
+    """
+    return f"{value:.1f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
 def query(given: Mapping[str, Any]) -> str:
     """Parameters for a link; those without a value are left out."""
     return urlencode({name: value for name, value in given.items() if value not in (None, "")}, doseq=True)
@@ -100,11 +133,11 @@ def chart(samples: Sequence[Sample], now: float | None = None) -> dict[str, Any]
         return None
     end = samples[-1][0] if now is None else now
     span = min(HOUR_SECONDS, max(end - samples[0][0], _SHORTEST_SECONDS))
-    top = max(value for _, value in samples) or 1.0
+    top = max(value for _, value in samples)
     points = []
     for at, value in samples:
         x = CHART_WIDTH * max(0.0, 1 - (end - at) / span)
-        y = CHART_HEIGHT - (CHART_HEIGHT - 2) * value / top - 1
+        y = CHART_HEIGHT - (CHART_HEIGHT - 2) * value / (top or 1.0) - 1
         points.append(f"{x:.1f},{y:.1f}")
     first, last = points[0].partition(",")[0], points[-1].partition(",")[0]
     return {

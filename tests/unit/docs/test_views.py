@@ -1,15 +1,17 @@
 """Alert rules and dashboard: the files are fresh, their PromQL parses, and they use only metrics that are served.
 
-promtool was not found among Python's packages, and building it needs Go. So the expressions are parsed by
-`promql-parser`, which implements the grammar of Prometheus 3, and the structure of the rules is checked here as
-promtool checks it.
+promtool checks the rules where it can be had (`tests/promtool.py`). Everywhere the expressions, those of the dashboard
+too, are parsed by `promql-parser`, which implements the grammar of Prometheus 3, and the structure of the rules is
+checked as promtool checks it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,6 +26,7 @@ from inorder.observe.metrics import RelayCollector
 from inorder.operate.watch import PartReading
 from inorder.web.backend import WebBackend
 from inorder.web.site import _WebCollector
+from tests.promtool import find_promtool
 from tests.unit.docs.markdown import ROOT
 from tests.unit.docs.test_metrics_page import named, served
 from tests.unit.observe.test_metrics import FULL
@@ -102,6 +105,33 @@ def test_the_rules_have_the_fields_of_prometheus_and_no_other() -> None:
     written = [rule["alert"] for group in document["groups"] for rule in group["rules"]]
     assert written == [alert.name for alert in ALERTS]
     assert len(set(written)) == len(written)
+
+
+@pytest.mark.full
+def test_promtool_accepts_the_rules_and_refuses_broken_ones(tmp_path: Path) -> None:
+    """Where there is no promtool, the parser above has the last word."""
+
+    def is_accepted(rules: str) -> bool:
+        file = tmp_path / "rules.yml"
+        file.write_text(rules, "utf-8")
+        program = find_promtool()
+        if program is None:
+            expressions = [rule["expr"] for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]]
+            return all(_parses(expression) for expression in expressions)
+        done = subprocess.run([program, "check", "rules", file], capture_output=True, timeout=120, check=False)
+        return done.returncode == 0
+
+    written = (ROOT / "deploy/prometheus/inorder.rules.yml").read_text("utf-8")
+    assert is_accepted(written)
+    assert not is_accepted(written.replace("max by (group) (", "max by (group ("))
+
+
+def _parses(expression: str) -> bool:
+    try:
+        selectors(expression)
+    except ValueError:
+        return False
+    return True
 
 
 def texts() -> Iterator[tuple[str, str, re.Pattern[str], str]]:

@@ -15,6 +15,10 @@
     if (!paused && !document.hidden && !busy()) htmx.trigger(document.body, "tick");
   }
 
+  // On a phone the names of pages scroll sideways.
+  var here = document.querySelector(".top nav [aria-current]");
+  if (here) here.parentNode.scrollLeft = here.offsetLeft - here.parentNode.offsetLeft - 16;
+
   var live = document.getElementById("live");
   if (!live) return;
   setInterval(tick, seconds * 1000);

@@ -17,14 +17,16 @@ CREATE TABLE IF NOT EXISTS inorder_dead_letter_action (
 );
 
 -- name: install_dead_letter_index
--- Lists by key and by code, for pages that must not read a million rows. Keys may be longer than an entry of an index,
+-- Lists by key, code, topic and partition, and one letter by its place, for pages that must not read a million rows. Keys may be longer than an entry of an index,
 -- so their hashes are in it. Only the owner of the table may create it; all works without it. Not a plain IF NOT EXISTS: that would
 -- wait for every writer of the table only to find that there is nothing to do.
 DO $$
 BEGIN
-  IF to_regclass('inorder_dead_letter_key') IS NULL THEN
+  IF to_regclass('inorder_dead_letter_place') IS NULL THEN
     CREATE INDEX IF NOT EXISTS inorder_dead_letter_code ON inorder_dead_letter (code, pipeline, topic, "partition", "offset");
     CREATE INDEX IF NOT EXISTS inorder_dead_letter_key ON inorder_dead_letter (md5("key"), pipeline, topic, "partition", "offset");
+    CREATE INDEX IF NOT EXISTS inorder_dead_letter_partition ON inorder_dead_letter ("partition", pipeline, topic, "offset");
+    CREATE INDEX IF NOT EXISTS inorder_dead_letter_place ON inorder_dead_letter (topic, "partition", "offset");
     ANALYZE inorder_dead_letter;  -- the planner must know how few rows a key has
   END IF;
 EXCEPTION WHEN insufficient_privilege THEN

@@ -54,9 +54,10 @@ CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
 -- wait for every writer of the table only to find that there is nothing to do.
 DO $$
 BEGIN
-  IF to_regclass('inorder_exceeded_key') IS NULL THEN
+  IF to_regclass('inorder_exceeded_topic') IS NULL THEN
     CREATE INDEX IF NOT EXISTS inorder_exceeded_code ON inorder_exceeded (outbox, code, id);
     CREATE INDEX IF NOT EXISTS inorder_exceeded_key ON inorder_exceeded (outbox, md5("key"), id);
+    CREATE INDEX IF NOT EXISTS inorder_exceeded_topic ON inorder_exceeded (outbox, topic, id);
     ANALYZE inorder_exceeded;  -- the planner must know how few rows a key has
   END IF;
 EXCEPTION WHEN insufficient_privilege THEN
