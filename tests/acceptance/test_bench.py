@@ -61,6 +61,7 @@ def test_a_small_contest_of_the_relay_carries_everything_on_both_sides(tmp_path:
 def test_a_small_run_of_the_pipeline_carries_everything_on_both_sides(tmp_path: Path) -> None:
     report = report_of(bench(tmp_path, "pipeline", *SMALL, "--keys", "500", "--engine", "resident", "--json"))
     assert (report["bench"], report["rows"], report["peer"]) == ("pipeline", ROWS, "raw-copy")
+    assert all(parts[name] > 0 for parts in report["ours"]["memory_mb"].values() for name in ("driver", "jvm", "tasks"))
     assert report["checks"] == {
         "ours": {"records": ROWS, "distinct": 500, **WHOLE},
         "ours_warm": {"records": 2 * ROWS, "distinct": 500, **WHOLE},

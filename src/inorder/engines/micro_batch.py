@@ -27,6 +27,10 @@ Unix domain sockets, as in our session, Spark 4.2 also keeps the path of each su
 **Phases.** The driver polls `lastProgress`. A `StreamingQueryListener` in Python would ask the JVM for a hundred fields
 one by one after each batch, and took a twelfth of the processor that a stream of small batches needs.
 
+**Leader epochs** are not known here: Spark shows none of a record and seeks by offset alone. So a log that an unclean
+election truncated below the pointer, and that was filled again past it before the next look, is not noticed. The
+`resident` engine notices it. The pointer row then has no valid epoch (`leader_epoch_at`), so no later start is misled.
+
 **Checkpoint folders.** Spark requires one; it is never read, because the pointers say where to begin. A driver that is
 killed cannot remove its own. So each folder holds a lock that the system frees when the process ends, and every start
 removes folders whose lock is free.

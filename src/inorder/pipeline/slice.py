@@ -91,8 +91,9 @@ Failure table:
 | database restored from a backup           | pointer and rows went back together. A running driver sees a |
 |                                           | pointer below one it saw committed: `GuaranteeError`. A new  |
 |                                           | start replays                                                |
-| pointer rows lost                         | a running driver raises; a replay changes no value           |
-|                                           | (invariant 4)                                                |
+| pointer rows lost                         | a running driver raises; the next one begins with the first  |
+|                                           | records, in the highest generation of the table: a replay    |
+|                                           | changes no value (invariant 4), and what is new is newer     |
 | topic deleted and re-created              | its id differs from that in the pointer row:                 |
 |                                           | `OtherTopicError`, nothing is applied; `inorder pipeline     |
 |                                           | reset` begins the next generation                            |

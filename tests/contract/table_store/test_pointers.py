@@ -141,6 +141,21 @@ def test_a_recreated_topic_begins_the_next_generation_and_keeps_its_dead_letters
     assert sql.look("SELECT topic, generation FROM inorder_dead_letter ORDER BY 1") == [("upsert", 1), ("upsert@0", 0)]
 
 
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["row", "tombstone"])
+def test_pointers_that_are_lost_after_a_reset_begin_again_in_its_generation(sql: Sql, is_deleted: bool) -> None:
+    store = sql.open()
+    store.begin("upsert", "one", {0: 0})
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="old"))))
+    resetting(sql, Topic("two", {0: Extent(0, 9)})).run("upsert")
+    last = replace(slice_of((0, None if is_deleted else message(1, data="new"))), keys=[b"1"])
+    assert apply_slice(store, MAPPING, last).applied == 1
+    sql.lose_pointers()
+    assert store.begin("upsert", "two", {0: 0, 1: 0}) == {0: Pointer(0, 1, "two"), 1: Pointer(0, 1, "two")}
+    outcome = apply_slice(store, MAPPING, slice_of((1, message(1, data="newest"))))
+    assert (outcome.applied, outcome.stale) == (1, 0)
+    assert sql.rows() == {1: (None, "newest", 1)}
+
+
 def test_a_pointer_that_moves_meanwhile_is_not_overwritten(sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     store = sql.open()
     store.begin("upsert", "one", {0: 0})

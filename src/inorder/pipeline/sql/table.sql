@@ -6,6 +6,14 @@ SELECT {partition}, next_offset, generation, topic_id, end_offset,
        CASE WHEN leader_epoch_at = next_offset THEN leader_epoch END
 FROM inorder_pointer WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
 
+-- name: newest_version
+-- The highest generation of a row or a tombstone. It reads the whole table, and runs only where a topic has no pointer at all.
+SELECT max(each_table.newest) FROM (
+    SELECT max(version_generation) AS newest FROM {table}
+    UNION ALL
+    SELECT max(version_generation) FROM inorder_tombstone WHERE pipeline = %(pipeline)s
+) AS each_table;
+
 -- name: add_column
 -- A column for a field that an operator chose; rows that exist have a null in it.
 ALTER TABLE {table} ADD COLUMN {column} {kind};

@@ -85,13 +85,24 @@ class SqlTableStore:
         if not missing and (topic_id is None or all(one.topic_id is not None for one in found.values())):
             return found
         bound = {"pipeline": self._mapping.pipeline, "topic": topic, "topic_id": topic_id}
-        generation = max((one.generation for one in found.values()), default=0)
+        generation = max([one.generation for one in found.values()] or [self._newest_generation()])
         with self._transaction(f"pointers of {topic}"):
             for number in missing:
                 row = {"partition": number, "generation": generation, "next_offset": firsts[number]}
                 self._session.execute(self._statements["begin_pointer"], bound | row)
             self._session.execute(self._statements["adopt_topic"], bound)
             return self._read_pointers(topic)
+
+    def _newest_generation(self) -> int:
+        """The highest generation in the table, which is 0 before the first record.
+
+        Pointers that were lost begin in it. In a lower one, every record of a topic that was reset would be stale.
+        """
+        if self._mapping.target:
+            return 0
+        with self._transaction("generation"):
+            rows = self._session.execute(self._statements["newest_version"], {"pipeline": self._mapping.pipeline}).rows
+        return rows[0][0] or 0
 
     def _read_pointers(self, topic: str) -> dict[int, Pointer]:
         bound = {"pipeline": self._mapping.pipeline, "topic": topic}
