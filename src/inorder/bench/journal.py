@@ -6,6 +6,7 @@
 | singles           | sixteen writers append one event each and wait until all replicas have it                 |
 | recovery, warm    | a journal of a thousand events is read; all is in the store, and the head cache follows   |
 | recovery, Kafka   | the same with an empty store, among records of others in the same partition               |
+| updates           | sixteen writers recover an entity of their own, decide, and append on that condition      |
 | subscription      | everything that was appended is read back as one stream, which is also the check          |
 | consumer          | what a consumer's start, a seek and a record cost: why consumers are kept                 |
 """
@@ -18,12 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
 from inorder.bench.place import BenchPlace
 from inorder.bench.report import ReadBackCheck
 from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
+from inorder.journal.entity import Entity
 from inorder.journal.replication.job import ReplicateWorker
 from inorder.journal.service import Journals
 from inorder.journal.stores.kafka_log import ConsumerCost, consumer_cost
@@ -50,6 +53,8 @@ class JournalOptions:
     foreign: int = 100_000
     reads: int = 31
     repeats: int = 3
+    updates: int = 50
+    """Of each writer's entity."""
 
     @property
     def rounds(self) -> int:
@@ -65,6 +70,7 @@ class JournalFigures:
     singles_per_second: Sequence[float]
     warm_ms: Sequence[float]
     kafka_ms: Sequence[float]
+    updates_per_second: Sequence[float]
     subscribed_per_second: float
     consumer: ConsumerCost
     check: ReadBackCheck
@@ -77,14 +83,16 @@ def bench_journal(place: BenchPlace, options: JournalOptions) -> JournalFigures:
         subscribed, check = _subscription(journals, options)
         place.say(f"subscription: {subscribed:,.0f} events a second")
         warm = _recovery_warm(place, journals, options)
+        updates = _updates(place, journals, options)
     kafka = _recovery_from_kafka(place, options)
     cost = consumer_cost(place.kafka, FOREIGN_TOPIC, options.reads)
-    return JournalFigures(batched, singles, warm, kafka, subscribed, cost, check)
+    return JournalFigures(batched, singles, warm, kafka, updates, subscribed, cost, check)
 
 
 BATCHES_TOPIC: Final = "journal-batches"
 SINGLES_TOPIC: Final = "journal-singles"
 RECOVERY_TOPIC: Final = "journal-recovery"
+UPDATES_TOPIC: Final = "journal-updates"
 FOREIGN_TOPIC: Final = "journal-foreign"
 JOURNALS: Final = 100
 
@@ -158,6 +166,32 @@ def _recovery_warm(place: BenchPlace, journals: Journals, options: JournalOption
     return _read_times(place, journal, options, "replicated, warm head cache")
 
 
+def _updates(place: BenchPlace, journals: Journals, options: JournalOptions) -> list[float]:
+    """Nothing is replicated meanwhile, so each recovery reads the log; the first turn is not counted."""
+    place.topic(UPDATES_TOPIC)
+    counter = Entity(0, lambda count, _event: count + 1)
+    rates = []
+    for turn in range(options.repeats + 1):
+
+        def update(number: int, turn: int = turn) -> int:
+            key = Key(f"id-{turn}-{number}", UPDATES_TOPIC)
+            return [journals.update(key, counter, lambda _: [PAYLOAD]) for _ in range(options.updates)][-1].state
+
+        rates.append(count_rate(update, options))
+        place.say(f"{'warm-up: ' if turn == 0 else ''}{rates[-1]:,.0f} updates a second")
+    return rates[1:]
+
+
+def count_rate(update: Callable[[int], int], options: JournalOptions) -> float:
+    """Updates a second of all writers; each updates an entity of its own, and returns how often that was updated."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(options.writers) as pool:
+        counts = set(pool.map(update, range(options.writers)))
+    seconds = time.perf_counter() - began
+    assert counts == {options.updates}, f"{counts} updates are there"  # noqa: S101 - a figure of less is worth nothing
+    return options.writers * options.updates / seconds
+
+
 def _recovery_from_kafka(place: BenchPlace, options: JournalOptions) -> list[float]:
     """The journal's records lie evenly among those of others, all of them in one partition."""
     ensure_topic(place.kafka, FOREIGN_TOPIC, 1)
@@ -190,7 +224,7 @@ def _read_times(place: BenchPlace, journal: Journal, options: JournalOptions, wh
         count = sum(1 for _ in journal.read())
         times.append(1000 * (time.perf_counter() - began))
         assert count == options.journal_events, f"{count} events were read"  # noqa: S101 - a figure of less is worth nothing
-    place.say(f"recovery, {what}: {sorted(times[1:])[len(times) // 2]:,.1f} ms")
+    place.say(f"recovery, {what}: {median(times[1:]):,.1f} ms")
     return times[1:]
 
 

@@ -44,6 +44,7 @@ class JournalReport:
             "single_appends_per_second": spread_dict(spread_of(figures.singles_per_second)),
             "recovery_warm_ms": latency_of(figures.warm_ms),
             "recovery_from_kafka_ms": latency_of(figures.kafka_ms),
+            "updates_per_second": spread_dict(spread_of(figures.updates_per_second)),
             "subscribed_events_per_second": round(figures.subscribed_per_second, 1),
             "consumer": {name: round(value, 3) for name, value in figures.consumer._asdict().items()},
         }
@@ -57,7 +58,18 @@ class JournalReport:
             "batched_events_per_second": round(self.peer.batched_per_second, 1),
             "single_appends_per_second": round(self.peer.singles_per_second, 1),
             "recovery_warm_ms": latency_of(self.peer.recovery_ms),
+            "updates_per_second": round(self.peer.updates_per_second, 1),
         }
+
+    def ratios(self) -> dict[str, float] | None:
+        """How many times as fast as the peer; recovery by the inverse of its median time."""
+        ours, peer = self.ours(), self.peers()
+        if peer is None:
+            return None
+        rates = ("batched_events_per_second", "single_appends_per_second", "updates_per_second")
+        found = {name: ours[name]["median"] / peer[name] for name in rates}
+        found["recovery_warm_ms"] = peer["recovery_warm_ms"]["p50"] / ours["recovery_warm_ms"]["p50"]
+        return {name: round(ratio, 2) for name, ratio in found.items()}
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -65,6 +77,7 @@ class JournalReport:
             "options": asdict(self.options),
             "ours": self.ours(),
             "peer": self.peers(),
+            "ratios": self.ratios(),
             "targets": dict(TARGETS),
             "checks": {"ours": self.figures.check.as_dict(), "hold": self.holds},
             "machine": dict(self.machine),
@@ -73,13 +86,14 @@ class JournalReport:
 
 def show_journal(console: Console, report: JournalReport) -> None:
     """Ours, the peer's and the targets beside each other, then what a consumer costs."""
-    ours, peer = report.ours(), report.peers() or {}
+    ours, peer, ratios = report.ours(), report.peers() or {}, report.ratios() or {}
     table = Table(box=None, pad_edge=False)
-    for heading in ("", "inorder", eventsourcing.NAME, "aim"):
+    for heading in ("", "inorder", eventsourcing.NAME, "aim", "times"):
         table.add_column(heading, justify="right" if heading else "left")
     for name, label in _rows(report.options).items():
         aim = f"{TARGETS[name]:,.0f}" if name in TARGETS else ""
-        table.add_row(label, _cell(ours[name]), _cell(peer.get(name)), aim)
+        times = f"{ratios[name]:.1f}" if name in ratios else ""
+        table.add_row(label, _cell(ours[name]), _cell(peer.get(name)), aim, times)
     console.print(table, highlight=False)
     cost = report.figures.consumer
     console.print(
@@ -99,6 +113,7 @@ def _rows(options: JournalOptions) -> dict[str, str]:
         "single_appends_per_second": f"appends a second, {options.writers} writers (the peer has one)",
         "recovery_warm_ms": f"recovery of {options.journal_events:,} events, replicated, ms",
         "recovery_from_kafka_ms": f"from Kafka alone, among {options.foreign:,} others, ms",
+        "updates_per_second": f"updates of entities a second, {options.writers} writers on either side",
         "subscribed_events_per_second": "events a second through a subscription",
     }
 
