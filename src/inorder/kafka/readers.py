@@ -185,12 +185,12 @@ def require_settled(properties: Mapping[str, Any], topic: str, partition: int) -
 def _open_transaction(place: TopicPartition, offset: int) -> TransientError:
     which = f"--topic {place.topic} --partition {place.partition}"
     return TransientError(
-        f"A transaction of another producer is open in {place.topic}/{place.partition} from offset {offset} on: until "
+        f"A transaction is open in {place.topic}/{place.partition} from offset {offset} on: until "
         "it ends, what was committed behind it is not known.",
         hint=(
-            "Only inorder should write to this topic. The broker ends the transaction after its transaction.timeout.ms;"
-            f" `kafka-transactions.sh describe-producers {which}` names its producer id, and `kafka-transactions.sh"
-            f" abort {which} --start-offset {offset}` ends one that hangs."
+            "The broker ends that of another producer after its transaction.timeout.ms; only inorder should write to"
+            f" this topic. `kafka-transactions.sh describe-producers {which}` names the producer id. Do not abort one"
+            ' of inorder\'s own: see docs/operations.md, "A commit that a broker did not finish".'
         ),
     )
 

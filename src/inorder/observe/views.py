@@ -176,7 +176,7 @@ ALERTS: Final[Mapping[str, tuple[Alert, ...]]] = {
             0,
             "warning",
             "A producer hangs in a transaction on partition {{ $labels.partition }} of {{ $labels.topic }}.",
-            "Nothing behind it is read until it ends; kafka-transactions.sh finds and aborts it.",
+            "Nothing behind it is read until it ends; kafka-transactions.sh finds it. Do not abort one of inorder's.",
         ),
         Alert(
             "InorderDeadLetters",

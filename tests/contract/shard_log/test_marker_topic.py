@@ -87,7 +87,7 @@ def test_a_foreign_transaction_that_hangs_hides_no_marker(
     assert foreign.flush(60) == 0
     require_delivered(owner.publish([row(unique, 2)], b"second"))
     successor = KafkaShardLog(properties, group=unique)
-    with pytest.raises(TransientError, match=f"transaction of another producer is open in {marker_topic(unique)}/0"):
+    with pytest.raises(TransientError, match=f"transaction is open in {marker_topic(unique)}/0"):
         successor.take_over()
     with pytest.raises(UnknownOutcomeError):
         successor.publish([row(unique, 2)], b"again")

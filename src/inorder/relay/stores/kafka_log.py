@@ -19,12 +19,13 @@ the next batch of that id. That fences an owner that took over in the meantime, 
 no other owner has committed since: each marker names its batch, and the last one must be ours. If it is not, we were
 overtaken, or a batch that we believed aborted was committed; then only `take_over` continues.
 
-**Foreign transactions on the marker's partition.** Once both ids are initialised, no transaction of ours is open. If
-one is open on the partition, another producer wrote to it, and a reader of committed records would stop before it: the
-marker that it finds is not the last one, and rows that later ones name would be published again. So the take-over
-waits: nothing is published, and the error names the offset at which the transaction begins. It is whole because the
-end of the log is read first and the last stable offset afterwards: if that is not below, all that was written before
-is decided. (`kafka/readers.py`: `require_settled`.)
+**Open transactions on the marker's partition.** Once both ids are initialised, no transaction of ours is open for the
+coordinator. If one is open on the partition, another producer wrote to it, or a broker that was killed has completed a
+commit of ours without writing it there (seen with Kafka 4.3.1; docs/operations.md). In both cases a reader of committed
+records would stop before it: the marker that it finds is not the last one, and rows that later ones name would be
+published again. So the take-over waits: nothing is published, and the error names the offset at which the transaction
+begins. It is whole because the end of the log is read first and the last stable offset afterwards: if that is not
+below, all that was written before is decided. (`kafka/readers.py`: `require_settled`.)
 
 **Clients that are wrong about a broker that was away.** A client that once heard of a missing topic believes that for
 minutes, and it may be mistaken about sequence numbers or about the coordinator. No wait of ours may be that long:
