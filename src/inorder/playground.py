@@ -12,14 +12,9 @@ from inorder.app import App
 from inorder.database.database import Database, open_database
 from inorder.database.postgres import connect
 from inorder.embedded import Stack
+from inorder.embedded.server import write_private
+from inorder.embedded.stack import settings_text
 from inorder.settings import Settings
-
-_SERVERS = """\
-[kafka]
-"bootstrap.servers" = "{kafka}"
-[database]
-url = "{postgres}"
-"""
 
 
 class Playground:
@@ -62,6 +57,13 @@ class Playground:
         """Where everything that runs here writes its logs."""
         return self._stack.folder
 
+    def write_config(self, name: str, more: str) -> Path:
+        """A settings file of these servers and of `more`, for its owner only."""
+        sections = self._stack.settings()
+        file = self.folder / name
+        write_private(file, settings_text({name: sections[name] for name in ("kafka", "database")}) + more)
+        return file
+
     def prepare(self) -> None:
         """Called when the servers are up and the tables exist."""
 
@@ -69,11 +71,9 @@ class Playground:
         """Called before the servers stop."""
 
     def _install(self) -> None:
-        addresses = self._stack.addresses()
-        self.config = self.folder / "inorder.toml"
-        self.config.write_text(_SERVERS.format(**addresses) + self._more)
+        self.config = self.write_config("inorder.toml", self._more)
         self.settings = Settings.load(self.config)
-        self.url = addresses["postgres"]
+        self.url = self.settings.database.require_url()
         with App(self.settings) as app:
             for layout in (self.settings.relay.layout, "table"):
                 app.install_schema(layout)

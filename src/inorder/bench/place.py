@@ -68,6 +68,11 @@ class BenchPlace(Playground):
         """Host and port, for programs that take no URL."""
         return self._stack.servers["postgres"].address
 
+    @property
+    def database_password(self) -> str:
+        """The same, for its user `postgres`."""
+        return self._stack.servers["postgres"].password or "unused"
+
     def server_pid(self, name: str) -> int:
         """The first process of a server."""
         return self._stack.servers[name].pids[0]

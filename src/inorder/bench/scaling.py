@@ -28,10 +28,6 @@ from inorder.embedded import SparkCluster
 from inorder.kafka.admin import ensure_topic
 
 _PIPELINE = """\
-[kafka]
-"bootstrap.servers" = "{kafka}"
-[database]
-url = "{url}"
 [pipeline]
 engine = "{engine}"
 master = "{master}"
@@ -132,11 +128,7 @@ def _measure(place: BenchPlace, options: ScalingOptions, master: str, workers: i
 
 
 def _config(place: BenchPlace, options: ScalingOptions, master: str, name: str) -> Path:
-    file = place.folder / f"{name}.toml"
-    kafka = place.kafka["bootstrap.servers"]
-    text = _PIPELINE.format(kafka=kafka, url=place.url, engine=options.engine, master=master, name=name)
-    file.write_text(text)
-    return file
+    return place.write_config(f"{name}.toml", _PIPELINE.format(engine=options.engine, master=master, name=name))
 
 
 def show_scaling(console: Console, report: ScalingReport) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +35,7 @@ class Answers:
     """What the file is made from; without `columns` the topic feeds no table."""
 
     database: str
-    brokers: str
+    kafka: Mapping[str, str]
     group: str
     topic: str
     partitions: int
@@ -71,9 +73,8 @@ def init(
     """
     if config.exists():
         raise _taken(config)
-    found = _read_servers(servers) if servers else {}
-    database = database or found.get("postgres") or found.get("mariadb")
-    brokers = brokers or found.get("kafka")
+    found = _read_servers(servers) if servers else Servers()
+    database = database or found.database
 
     def ask(question: str, given: str | None, default: str) -> str:
         if given is not None:
@@ -81,12 +82,13 @@ def init(
         return default if yes else str(typer.prompt(question, default=default, err=True))
 
     database = ask("URL of the database in which your application commits", database, _DATABASE)
-    brokers = ask("Address of Kafka", brokers, _BROKERS)
+    kafka = {"bootstrap.servers": brokers} if brokers else found.kafka
+    kafka = kafka or {"bootstrap.servers": ask("Address of Kafka", None, _BROKERS)}
     group = ask("Name of the service", group, _name_of(Path.cwd().name))
     topic = ask("Topic of its messages", topic, _TOPIC)
     listed = ask("Columns of the table that the topic feeds, its key first (- for none)", columns, _COLUMNS)
     kept = table or _name_of(topic)
-    answers = Answers(database, brokers, group, topic, partitions, kept, parse_columns(listed))
+    answers = Answers(database, kafka, group, topic, partitions, kept, parse_columns(listed))
     _write(config, render(answers))
     if as_json:
         show_json({"file": str(config)})
@@ -121,7 +123,7 @@ url = {_quoted(answers.database)}
 
 [kafka]
 # Any property of librdkafka, also for TLS and login: "security.protocol", "sasl.mechanism", "ssl.ca.location", …
-"bootstrap.servers" = {_quoted(answers.brokers)}
+{_lines(answers.kafka)}
 
 [relay]
 # One name for each outbox. It is part of the names of the relay's own topics, so keep it: see `inorder relay reshard`.
@@ -153,14 +155,30 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def _lines(properties: Mapping[str, str]) -> str:
+    return "\n".join(f"{_quoted(name)} = {_quoted(value)}" for name, value in properties.items())
+
+
 def _name_of(text: str) -> str:
     """A name that tables and groups may have."""
     return re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_") or "shop"
 
 
-def _read_servers(file: Path) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where `inorder up` runs a database and Kafka, with their logins."""
+
+    database: str | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict)
+
+
+def _read_servers(file: Path) -> Servers:
+    """What `inorder up --json` printed names its settings file, which has the passwords."""
     try:
         found = json.loads(file.read_text("utf-8"))
+        if isinstance(found, dict) and isinstance(written := found.get("settings"), str):
+            sections = tomllib.loads(Path(written).read_text("utf-8"))
+            return Servers(sections.get("database", {}).get("url"), sections.get("kafka", {}))
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{file} does not have the addresses of servers: {error}.",
@@ -168,7 +186,8 @@ def _read_servers(file: Path) -> dict[str, str]:
         ) from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"{file} has no JSON object of addresses.", hint="`inorder up --json` prints one.")
-    return {name: address for name, address in found.items() if isinstance(address, str)}
+    brokers = found.get("kafka")
+    return Servers(found.get("postgres") or found.get("mariadb"), {"bootstrap.servers": brokers} if brokers else {})
 
 
 def _taken(file: Path) -> ConfigurationError:

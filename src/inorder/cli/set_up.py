@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
@@ -14,6 +14,7 @@ import typer
 from inorder.cli.output import AsJson, ConfigFile, load, open_app, say, show_json, show_table
 from inorder.cli.stopping import stop_on_signals
 from inorder.cli.web import import_service
+from inorder.model.secrets import mask_url
 
 if TYPE_CHECKING:
     from inorder.demo.path import DemoPath
@@ -66,8 +67,9 @@ def up(
 ) -> None:
     """Run embedded servers until a signal.
 
-    Starts PostgreSQL and Kafka on this machine, without root, and prints their addresses. A server that ends is
-    started again. With --folder the ports stay the same from one start to the next, if they are free.
+    Starts PostgreSQL and Kafka on this machine, without root, and prints their addresses. Each server has a password
+    of its own; the settings file that is printed last has them, and only you can read it. A server that ends is
+    started again. With --folder ports and passwords stay the same from one start to the next; ports if they are free.
     """
     from inorder.embedded import Stack
 
@@ -81,20 +83,27 @@ def up(
         Stack(parts=parts, folder=folder, ports=ports) as stack,
         ExitStack() as beside,
     ):
-        addresses = stack.addresses()
+        addresses = {name: _without_password(address) for name, address in stack.addresses().items()}
         if spark_workers:
             from inorder.embedded import SparkCluster
 
             addresses["spark"] = beside.enter_context(SparkCluster(stack.folder / "spark", spark_workers)).url
         if serve is not None:
-            settings = load(config, **_settings_of(addresses))
+            settings = load(config, **{name: dict(section) for name, section in stack.settings().items()})
             addresses["web"] = beside.enter_context(serve(settings)).url
+        written = stack.write_settings()
+        addresses["settings"] = str(written)
         if as_json:
             show_json(addresses)
         else:
             show_table(addresses.items())
         if write_config is not None:
-            _write_config(write_config, addresses)
+            _write_config(write_config, written.read_text("utf-8"))
+        if without := stack.open_servers():
+            say(
+                f"Every user of this machine can use {', '.join(without)}: a version without passwords made the data. "
+                "Use a new folder for servers with passwords."
+            )
         say("Ctrl-C stops them.")
         stack.supervise(stop, say)
 
@@ -111,48 +120,27 @@ def _port_of(text: str) -> tuple[str, int]:
     return server, int(number)
 
 
-def _write_config(file: Path, addresses: Mapping[str, str]) -> None:
+def _write_config(file: Path, text: str) -> None:
     try:
-        with file.open("x", encoding="utf-8") as written:
-            written.write(settings_text(addresses))
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         say(f"{file} exists and was not changed.")
         return
+    with os.fdopen(handle, "w", encoding="utf-8") as written:
+        written.write(text)
     say(f"The addresses are in {file}.")
 
 
-def settings_text(addresses: Mapping[str, str]) -> str:
-    """The settings of embedded servers, by their names.
+def _without_password(address: str) -> str:
+    """An address as it may be printed.
 
-    >>> print(settings_text({"kafka": "127.0.0.1:1", "postgres": "postgresql+psycopg://p@h/d"}), end="")
-    # Written by `inorder up`: servers on this machine.
-    [kafka]
-    "bootstrap.servers" = "127.0.0.1:1"
-    [database]
-    url = "postgresql+psycopg://p@h/d"
+    >>> _without_password("postgresql+psycopg://postgres:s3@127.0.0.1:15432/postgres"), _without_password("127.0.0.1:1")
+    ('postgresql+psycopg://postgres:***@127.0.0.1:15432/postgres', '127.0.0.1:1')
     """
-    lines = ["# Written by `inorder up`: servers on this machine."]
-    for section, values in _settings_of(addresses).items():
-        lines += [f"[{section}]", *(f'{_bare_or_quoted(key)} = "{value}"' for key, value in values.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _settings_of(addresses: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The sections of the settings that name servers."""
-    return {section: {key: addresses[server] + end} for server, section, key, end in _SECTIONS if server in addresses}
-
-
-def _bare_or_quoted(key: str) -> str:
-    return f'"{key}"' if "." in key else key
+    return mask_url(address) if "://" in address else address
 
 
 _LAST_PORT = 65_535
-_SECTIONS = (
-    ("kafka", "kafka", "bootstrap.servers", ""),
-    ("postgres", "database", "url", ""),
-    ("redis", "redis", "url", ""),
-    ("cassandra", "journal", "store", "/journal"),
-)
 
 
 # inorder demo: the whole path on one machine, verified.

@@ -1,4 +1,4 @@
-"""Apache Kafka as one KRaft node, with or without SASL_SSL.
+"""Apache Kafka as one KRaft node: open, with a password (SASL/PLAIN on the loopback address), or with SASL_SSL.
 
 Kafka's own tool formats the storage of a node once; later nodes get a copy with new ids, which is faster.
 """
@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +19,9 @@ from string import Template
 
 from inorder.embedded.folders import cache_folder
 from inorder.embedded.jars import ClassArchive, fetch, find_java, jar_set
-from inorder.embedded.server import HOST, Server, free_port
+from inorder.embedded.server import HOST, Server, free_port, write_private
+
+_USER = "inorder"
 
 
 class Kafka(Server):
@@ -33,11 +35,28 @@ class Kafka(Server):
         template = Template(files("inorder.embedded").joinpath("kafka.properties").read_text("utf-8"))
         controller_port = free_port()
         settings = template.substitute(port=self.port, controller_port=controller_port, data=self.data)
-        self._properties.write_text(settings + self.more_settings(controller_port), encoding="utf-8")
+        write_private(self._properties, settings + self.more_settings(controller_port))
 
-    def more_settings(self, controller_port: int) -> str:  # noqa: ARG002 - for subclasses with more listeners
-        """Properties that override the usual ones."""
-        return ""
+    def more_settings(self, controller_port: int) -> str:
+        """Properties that override the usual ones: those of the password."""
+        return "" if self.password is None else self._login_settings(self.password, controller_port)
+
+    def _login_settings(self, password: str, controller_port: int) -> str:
+        """The password on both listeners: whoever reaches the controller's can change topics as well."""
+        client = f'username="{_USER}" password="{password}"'
+        module = f'org.apache.kafka.common.security.plain.PlainLoginModule required {client} user_{_USER}="{password}";'
+        lines = {
+            "listeners": f"LOGIN://{self.bootstrap},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"LOGIN://{self.bootstrap}",
+            "inter.broker.listener.name": "LOGIN",
+            "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": module,
+            "listener.name.controller.plain.sasl.jaas.config": module,
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
 
     @property
     def _properties(self) -> Path:
@@ -85,7 +104,7 @@ class Kafka(Server):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": self.inner_bootstrap, "log_level": 0, "socket.timeout.ms": 2000})
+        admin = AdminClient({**self.inner_properties, "log_level": 0, "socket.timeout.ms": 2000})
         try:
             return bool(admin.list_topics(timeout=2).brokers)
         except KafkaException:
@@ -97,9 +116,26 @@ class Kafka(Server):
         return f"{HOST}:{self.port}"
 
     @property
-    def inner_bootstrap(self) -> str:
-        """An address that needs no password."""
-        return self.bootstrap
+    def client_properties(self) -> dict[str, str]:
+        """Values for [kafka], with the login."""
+        password = self.password
+        if password is None:
+            return {"bootstrap.servers": self.bootstrap}
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": _USER,
+            "sasl.password": password,
+        }
+
+    @property
+    def inner_properties(self) -> dict[str, str]:
+        """With which this process asks whether it is ready."""
+        return self.client_properties
+
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        return {"kafka": self.client_properties}
 
     @property
     def url(self) -> str:
@@ -199,6 +235,10 @@ class SecuredKafka(Kafka):
     def inner_bootstrap(self) -> str:
         """An address that needs no password."""
         return f"{HOST}:{self._inner_port}"
+
+    @property
+    def inner_properties(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.inner_bootstrap}
 
     @property
     def client_properties(self) -> dict[str, str]:

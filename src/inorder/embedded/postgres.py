@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +28,7 @@ _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes":
 
 
 class Postgres(Server):
-    """A PostgreSQL for this machine only: user `postgres`, no password, loopback.
+    """A PostgreSQL for this machine only: user `postgres`, loopback.
 
     `options` are further settings of the server, such as `wal_level` or `shared_buffers`.
     """
@@ -40,10 +43,11 @@ class Postgres(Server):
         *,
         port: int | None = None,
         start_seconds: float = 60,
+        private: bool = False,
         durable: bool = True,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(folder, port=port, start_seconds=start_seconds)
+        super().__init__(folder, port=port, start_seconds=start_seconds, private=private)
         self._durable = durable
         self._options = dict(options or {})
         self.account = unprivileged_account()
@@ -58,10 +62,24 @@ class Postgres(Server):
         return site / folder / "bin"
 
     def initialise(self) -> None:
-        arguments = ["--pgdata", str(self.data), "--username=postgres", "--auth=trust", "--encoding=UTF8"]
+        arguments = ["--pgdata", str(self.data), "--username=postgres", "--encoding=UTF8"]
         locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         sync = [] if self._durable else ["--no-sync"]
-        self.run_tool([str(self._programs / "initdb"), *arguments, *locale, *sync])
+        with self._authentication() as authentication:
+            self.run_tool([str(self._programs / "initdb"), *arguments, *authentication, *locale, *sync])
+
+    @contextmanager
+    def _authentication(self) -> Iterator[list[str]]:
+        """Options of initdb; the password is in a file that the server's user can read for as long as it runs."""
+        if (password := self.password) is None:
+            yield ["--auth=trust"]
+            return
+        with tempfile.NamedTemporaryFile("w", prefix="inorder-") as file:
+            if self.account:
+                os.fchown(file.fileno(), self.account.uid, self.account.gid)
+            file.write(password)
+            file.flush()
+            yield ["--auth=scram-sha-256", f"--pwfile={file.name}"]
 
     def command(self) -> Sequence[str]:
         """The postmaster; settings are arguments, so that an existing folder gets those of this version."""
@@ -80,12 +98,17 @@ class Postgres(Server):
             return False
 
     def _dsn(self, database: str) -> str:
-        return f"postgresql://postgres@{HOST}:{self.port}/{database}"
+        password = self.password
+        login = "postgres" if password is None else f"postgres:{password}"
+        return f"postgresql://{login}@{HOST}:{self.port}/{database}"
 
     @property
     def url(self) -> str:
         """A SQLAlchemy URL of the database `postgres`."""
         return self.url_of("postgres")
+
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        return {"database": {"url": self.url}}
 
     def url_of(self, database: str) -> str:
         """A SQLAlchemy URL of any database of this server."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from inorder.embedded.jars import unpack
-from inorder.embedded.server import HOST, Server, ask
+from inorder.embedded.server import HOST, Server, ask, write_private
 from inorder.model.errors import UnreachableError
 
 _PROGRAMS = {
@@ -24,8 +25,16 @@ class Redis(Server):
     title = "Redis"
     disk_megabytes = 100
 
+    def configure(self) -> None:
+        """Writes what must not be an argument."""
+        password = self.password
+        write_private(self._settings_file, "" if password is None else f"requirepass {password}\n")
+
+    @property
+    def _settings_file(self) -> Path:
+        return self.folder / "redis.conf"
+
     def command(self) -> Sequence[str]:
-        """The server, configured by arguments only."""
         program = unpack("redis", "redis-server-6.2.", 40) / program_name()
         options = {
             "bind": HOST,
@@ -33,16 +42,24 @@ class Redis(Server):
             "dir": str(self.data),
             "appendonly": "yes",
         }
-        return [str(program), *(word for name, value in options.items() for word in (f"--{name}", value))]
+        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return [str(program), str(self._settings_file), *arguments]
 
     def responds(self) -> bool:
         """Whether it answers PING, which it refuses while it loads its data."""
-        return ask(self.port, b"PING\r\n").startswith(b"+PONG")
+        password = self.password
+        login = b"" if password is None else f"AUTH {password}\r\n".encode()
+        return ask(self.port, login + b"PING\r\n").removeprefix(b"+OK\r\n").startswith(b"+PONG")
 
     @property
     def url(self) -> str:
         """A value for `redis.url`."""
-        return f"redis://{HOST}:{self.port}/0"
+        password = self.password
+        login = "" if password is None else f":{password}@"
+        return f"redis://{login}{HOST}:{self.port}/0"
+
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        return {"redis": {"url": self.url}}
 
 
 def program_name() -> str:

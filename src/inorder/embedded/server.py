@@ -7,6 +7,10 @@ is free, so that addresses in a settings file stay valid.
 
 A server gets the few variables that it needs and no others: the environment of a developer has passwords and tokens,
 and a server shows its environment to everyone who may run functions in it.
+
+The loopback address is that of every user of the machine. So a private server has a password, made with its data: the
+file `password`, in a folder that only its owner can enter. The password is never an argument or a variable of a
+process, which other users can list. Data that were made without one stay open, and so do those of our tests.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import fcntl
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -53,9 +58,12 @@ class Server(ABC):
     disk_megabytes: ClassVar[int] = 300
     account: ServerAccount | None = None
 
-    def __init__(self, folder: Path | str, *, port: int | None = None, start_seconds: float = 60) -> None:
+    def __init__(
+        self, folder: Path | str, *, port: int | None = None, start_seconds: float = 60, private: bool = False
+    ) -> None:
         self.folder = Path(folder).absolute()
         self.start_seconds = start_seconds
+        self._private = private
         self._fixed_port = port
         self._port: int | None = None
         self._process: GuardedProcess | None = None
@@ -83,6 +91,22 @@ class Server(ABC):
     @abstractmethod
     def url(self) -> str:
         """The URL or address for clients."""
+
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """The sections of inorder.toml with which inorder connects; empty where another server is the usual one."""
+        return {}
+
+    @property
+    def password(self) -> str | None:
+        """The password of its data; None where every user of the machine may connect."""
+        try:
+            return self._password_file.read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+
+    @property
+    def _password_file(self) -> Path:
+        return self.folder / "password"
 
     @property
     def port(self) -> int:
@@ -154,9 +178,15 @@ class Server(ABC):
         self._last_port.write_text(str(self.port), encoding="ascii")
 
     def _prepare(self) -> None:
-        self.configure()
-        if not self._data_folder.is_initialised:
+        is_new = not self._data_folder.is_initialised
+        if is_new:
             self._data_folder.discard()
+            self._password_file.unlink(missing_ok=True)
+            if self._private:
+                self.folder.chmod(0o700)
+                write_private(self._password_file, secrets.token_urlsafe(24))
+        self.configure()
+        if is_new:
             self._data_folder.make(self.account)
             self.initialise()
             self._data_folder.mark_initialised()
@@ -286,6 +316,13 @@ class Server(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def write_private(file: Path, text: str) -> None:
+    """Writes a file that only its owner can read, whatever was there."""
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(text)
 
 
 _NEEDED: Final = frozenset(

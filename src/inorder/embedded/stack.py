@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -19,14 +20,14 @@ from inorder.embedded.kafka import Kafka
 from inorder.embedded.mariadb import MariaDB
 from inorder.embedded.postgres import Postgres
 from inorder.embedded.redis import Redis
-from inorder.embedded.server import GuardedProcess, ProcessSpec, Server
+from inorder.embedded.server import GuardedProcess, ProcessSpec, Server, write_private
 from inorder.model.errors import ConfigurationError, PermanentError
 
 _KINDS: Mapping[str, type[Server]] = {kind.name: kind for kind in (Postgres, Kafka, MariaDB, Redis, Cassandra)}
 
 
 class Stack:
-    """Several servers as one context manager.
+    """Several servers as one context manager; each has a password of its own, kept in its folder.
 
     `folder` names a run folder to keep and reuse; without it each stack creates one. `ports` fixes the port of a
     server by its name; the others get free ones. `durable=False` switches off fsync in PostgreSQL, for tests;
@@ -35,6 +36,7 @@ class Stack:
     ```python
     with Stack(("postgres", "kafka")) as stack:
         stack.addresses()  # {"postgres": "postgresql+psycopg://…", "kafka": "127.0.0.1:…"}
+        stack.settings()  # {"kafka": {"bootstrap.servers": …, "sasl.password": …}, "database": {"url": …}}
     ```
     """
 
@@ -72,8 +74,25 @@ class Stack:
         return tuple(pid for server in self.servers.values() for pid in server.pids)
 
     def addresses(self) -> dict[str, str]:
-        """The URL or address of each server, by its name."""
+        """The URL or address of each server, by its name; URLs have the password."""
         return {name: server.url for name, server in self.servers.items()}
+
+    def settings(self) -> dict[str, Mapping[str, str]]:
+        """The sections of inorder.toml with which inorder connects to these servers."""
+        return {name: section for server in self.servers.values() for name, section in server.settings().items()}
+
+    def write_settings(self) -> Path:
+        """Writes a settings file with these servers and their passwords into the folder, for its owner only."""
+        lines = ["# Written by `inorder up`: servers on this machine, with their passwords.\n"]
+        if mariadb := self.servers.get(MariaDB.name):
+            lines.append(f"# MariaDB, to use instead of PostgreSQL: {mariadb.url}\n")
+        file = self.folder / "servers.toml"
+        write_private(file, "".join([*lines, settings_text(self.settings())]))
+        return file
+
+    def open_servers(self) -> list[str]:
+        """Servers whose data were made without a password, by an earlier version."""
+        return [server.title for server in self.servers.values() if server.password is None]
 
     def start(self) -> Self:
         """Starts all servers at once; if one cannot start, the others are stopped and its error is raised."""
@@ -91,8 +110,8 @@ class Stack:
     def _server(self, part: str) -> Server:
         folder, port = self.folder / part, self._ports.get(part)
         if part == Postgres.name:
-            return Postgres(folder, port=port, durable=self._durable, options=self._postgres)
-        return _KINDS[part](folder, port=port)
+            return Postgres(folder, port=port, private=True, durable=self._durable, options=self._postgres)
+        return _KINDS[part](folder, port=port, private=True)
 
     def _start_all(self) -> None:
         with ThreadPoolExecutor(len(self.servers) or 1, thread_name_prefix="embedded-start") as pool:
@@ -127,6 +146,24 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def settings_text(sections: Mapping[str, Mapping[str, str]]) -> str:
+    """Sections of inorder.toml.
+
+    >>> print(settings_text({"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "database": {"url": "sqlite://"}}), end="")
+    [kafka]
+    "bootstrap.servers" = "127.0.0.1:1"
+    [database]
+    "url" = "sqlite://"
+    """
+    # A quoted text of JSON is one of TOML.
+    lines = [
+        line
+        for section, values in sections.items()
+        for line in (f"[{section}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()))
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 MOST_RESTARTS = 5

@@ -70,11 +70,12 @@ PATHS = (
 )
 
 
-def settings_of(url: str, bootstrap: str) -> Settings:
+def settings_of(stack: Stack) -> Settings:
+    servers = stack.settings()
     upsert = {"topic": "messages", "table": "messages", "fields": {"n": "integer"}}
     return Settings.load(
-        kafka={"bootstrap.servers": bootstrap},
-        database={"url": url},
+        kafka=dict(servers["kafka"]),
+        database=dict(servers["database"]),
         relay={"group": f"speed-{uuid.uuid4().hex[:8]}", "leadership": "none"},
         pipeline={"upsert": upsert},
         web={"listen": "127.0.0.1:0"},
@@ -99,9 +100,8 @@ def visit(url: str) -> float:
 
 def main(rows: int) -> None:
     with Stack(("postgres", "kafka"), durable=False) as stack:
-        addresses = stack.addresses()
-        settings = settings_of(addresses["postgres"], addresses["kafka"])
-        fill(settings, addresses["postgres"], rows)
+        settings = settings_of(stack)
+        fill(settings, settings.database.require_url(), rows)
         with WebService(settings) as site:
             for path in PATHS:
                 middle = rows // 2

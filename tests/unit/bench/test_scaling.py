@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import typer
 from rich.console import Console
 
 from inorder.bench.figures import DrainRate
+from inorder.bench.options import RelaySetting
 from inorder.bench.place import BenchPlace
 from inorder.bench.report import ReadBackCheck
 from inorder.bench.scaling import ScalingOptions, ScalingPoint, ScalingReport, _config, show_scaling
@@ -55,7 +56,8 @@ def test_numbers_of_an_option() -> None:
 
 def test_the_job_of_a_point_creates_its_table(tmp_path: Path) -> None:
     kafka, url = {"bootstrap.servers": "localhost:9092"}, "postgresql+psycopg://inorder@localhost/inorder"
-    place = cast("BenchPlace", SimpleNamespace(folder=tmp_path, kafka=kafka, url=url))
+    stack = SimpleNamespace(folder=tmp_path, settings=lambda: {"kafka": kafka, "database": {"url": url}})
+    place = BenchPlace(cast("Any", stack), lambda _: None, RelaySetting())
     settings = Settings.load(_config(place, report().options, "spark://localhost:7077", "scaling_1_4"))
     assert [target.table for target in settings.pipeline.targets] == ["scaling_1_4"]
     assert settings.pipeline.may_create_tables

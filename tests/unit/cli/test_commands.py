@@ -282,6 +282,17 @@ def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None
     assert calls == {"events": 10, "as_json": True, "seed": 4, "keep": None}
 
 
+class StackWithPasswords:
+    """What `up` asks servers, beside their addresses."""
+
+    def write_settings(self) -> Path:
+        Path("servers.toml").write_text("# passwords\n")
+        return Path("servers.toml")
+
+    def open_servers(self) -> list[str]:
+        return ["Redis"]
+
+
 def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import inorder.cli.set_up as module
 
@@ -289,7 +300,7 @@ def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkey
     stop.set()
     seen: dict[str, Any] = {}
 
-    class FakeStack:
+    class FakeStack(StackWithPasswords):
         def __init__(self, parts: tuple[str, ...], folder: Path | None, ports: dict[str, int]) -> None:
             seen.update(parts=parts, folder=folder, ports=ports)
 
@@ -319,19 +330,24 @@ def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkey
     monkeypatch.setitem(sys.modules, "inorder.embedded", SimpleNamespace(Stack=FakeStack))
     chosen = ("--folder", "here", "--port", "postgres=15432", "--write-config", "made.toml")
     ran = run("up", "--json", "--with", "redis", "--with", "redis", *chosen)
-    assert json.loads(ran.stdout) == {name: f"{name}-address" for name in ("postgres", "kafka", "redis")}
+    expected = {name: f"{name}-address" for name in ("postgres", "kafka", "redis")}
+    assert json.loads(ran.stdout) == {**expected, "settings": "servers.toml"}
+    assert "Every user of this machine can use Redis" in ran.stderr
     told = {"parts": ("postgres", "kafka", "redis"), "folder": Path("here"), "ports": {"postgres": 15_432}}
     assert seen == {**told, "supervised": True, "stopped": True}
-    assert '"bootstrap.servers" = "kafka-address"' in Path("made.toml").read_text()
+    assert Path("made.toml").read_text() == "# passwords\n"
+    assert Path("made.toml").stat().st_mode & 0o077 == 0
     assert "made.toml exists and was not changed" in run("up", *chosen).stderr
     assert run("up", "--port", "postgres=no").code == 2
 
 
 def test_up_with_web_serves_pages_of_the_servers_that_it_prints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    addresses = {"postgres": "postgresql+psycopg://p@127.0.0.1:1/d", "kafka": "127.0.0.1:2", "redis": "redis://r:3"}
+    addresses = {"postgres": "postgresql+psycopg://p:geheim@127.0.0.1:1/d", "kafka": "127.0.0.1:2"}
+    addresses["redis"] = "redis://r:3"
+    sections = {"database": {"url": addresses["postgres"]}, "kafka": {"bootstrap.servers": addresses["kafka"]}}
     seen: list[Any] = []
 
-    class FakeStack:
+    class FakeStack(StackWithPasswords):
         def __init__(self, **_: object) -> None:
             seen.append("servers")
 
@@ -343,6 +359,9 @@ def test_up_with_web_serves_pages_of_the_servers_that_it_prints(run: Run, monkey
 
         def addresses(self) -> dict[str, str]:
             return dict(addresses)
+
+        def settings(self) -> dict[str, dict[str, str]]:
+            return {**sections, "redis": {"url": addresses["redis"]}}
 
         def supervise(self, *_: object) -> None:
             seen.append("supervised")
@@ -364,7 +383,8 @@ def test_up_with_web_serves_pages_of_the_servers_that_it_prints(run: Run, monkey
     monkeypatch.setitem(sys.modules, "inorder.web.server", SimpleNamespace(WebService=FakeService))
     Path("inorder.toml").write_text('[web]\nlisten = "127.0.0.1:4"\n[relay]\ngroup = "mine"\n', "utf-8")
     ran = run("up", "--json", "--web")
-    assert json.loads(ran.stdout) == addresses | {"web": "http://127.0.0.1:4/"}
+    shown = addresses | {"web": "http://127.0.0.1:4/", "settings": "servers.toml"}
+    assert json.loads(ran.stdout) == shown | {"postgres": "postgresql+psycopg://p:***@127.0.0.1:1/d"}
     served = (addresses["postgres"], addresses["kafka"], addresses["redis"], "127.0.0.1:4")
     assert seen == ["servers", served, "supervised", "pages end", "servers end"]
     seen.clear()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from inorder.embedded.stack import settings_text
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
 
@@ -53,10 +54,23 @@ def test_addresses_come_from_running_servers(run: Run) -> None:
     Path("servers.json").write_text(json.dumps({"postgres": "postgresql+psycopg://u@h:1/d", "kafka": "h:2"}))
     assert run("init", "--yes", "--servers", "servers.json").code == 0
     assert Settings.load().database.require_url() == "postgresql+psycopg://u@h:1/d"
+    assert Settings.load().kafka.properties["bootstrap.servers"] == "h:2"
     Path("other.json").write_text("")
     refused = run("init", "--yes", "--servers", "other.json", "--config", "other.toml")
     assert refused.code == 3
     assert "inorder up --json" in refused.stderr
+
+
+def test_logins_come_from_the_settings_file_of_running_servers(run: Run) -> None:
+    url, kafka = "postgresql+psycopg://u:geheim@h:1/d", {"bootstrap.servers": "h:2", "sasl.password": "geheim"}
+    Path("servers.toml").write_text(settings_text({"kafka": kafka, "database": {"url": url}}))
+    shown = {"postgres": "postgresql+psycopg://u:***@h:1/d", "kafka": "h:2", "settings": "servers.toml"}
+    Path("servers.json").write_text(json.dumps(shown))
+    wrote = run("init", "--yes", "--servers", "servers.json")
+    assert (wrote.code, "geheim" in wrote.stderr) == (0, False)
+    settings = Settings.load()
+    assert (settings.database.require_url(), settings.kafka.properties["sasl.password"]) == (url, "geheim")
+    assert Path("inorder.toml").stat().st_mode & 0o077 == 0
 
 
 def test_a_file_that_exists_is_not_overwritten(run: Run) -> None:

@@ -23,6 +23,7 @@ from inorder.database.sql import quoted
 from inorder.embedded.jars import JarSet, fetch_set, find_java
 from inorder.embedded.server import HOST, free_port
 from inorder.embedded.stack import Program
+from inorder.kafka.java_client import java_properties
 
 TABLE = "bench_debezium"
 SLOT = "bench_debezium_slot"
@@ -94,6 +95,7 @@ class Debezium(TableReader):
             "database.hostname": host,
             "database.port": str(port),
             "database.user": "postgres",
+            "database.password": self.place.database_password,
             "database.dbname": "postgres",
             "topic.prefix": "bench",
             "plugin.name": "pgoutput",
@@ -156,8 +158,10 @@ def connect_worker(place: BenchPlace, name: str, jars: Sequence[Path], connector
 
 def _worker(place: BenchPlace, folder: Path) -> dict[str, str]:
     text = "org.apache.kafka.connect.storage.StringConverter"
+    kafka = java_properties(place.kafka)
+    clients = {f"{client}{name}": value for client in ("", "producer.", "consumer.") for name, value in kafka.items()}
     return {
-        "bootstrap.servers": str(place.kafka["bootstrap.servers"]),
+        **clients,
         "listeners": f"http://{HOST}:{free_port()}",
         "offset.storage.file.filename": str(folder / "offsets"),
         "key.converter": text,

@@ -87,7 +87,7 @@ def sink_worker(place: BenchPlace, topic: str, *, tuned: bool) -> Program:
         "topics": topic,
         "connection.url": f"jdbc:postgresql://{host}:{port}/postgres{_REWRITES if tuned else ''}",
         "connection.username": "postgres",
-        "connection.password": "unused",
+        "connection.password": place.database_password,
         "insert.mode": "upsert",
         "primary.key.mode": "record_value",
         "primary.key.fields": "id",

@@ -205,7 +205,8 @@ class Goharvest(TableReader):
             "leaderTopic": LEADER_TOPIC,
             "leaderGroupID": f"bench-goharvest-{number}",
             "dataSource": (
-                f"host={host} port={port} user=postgres dbname=postgres sslmode=disable synchronous_commit=off"
+                f"host={host} port={port} user=postgres password={self.place.database_password} dbname=postgres "
+                "sslmode=disable synchronous_commit=off"
             ),
             "outboxTable": TABLE,
             "limits": LIMITS,

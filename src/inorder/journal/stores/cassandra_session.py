@@ -15,7 +15,14 @@ from uuid import uuid4
 
 from inorder.database import sql
 from inorder.database.schema_plan import SchemaChange, read_change
-from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
+from inorder.model.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    InorderError,
+    RejectedError,
+    TransientError,
+    UnreachableError,
+)
 from inorder.settings.journal import CassandraSettings, cassandra_options
 
 try:
@@ -50,7 +57,7 @@ _STATEMENTS = sql.load("inorder.journal", "sql/cassandra/journal.cql")
 
 # The first that fits.
 FAMILIES: Final[tuple[tuple[type[Exception], type[InorderError]], ...]] = (
-    (AuthenticationFailed, ConfigurationError),
+    (AuthenticationFailed, AuthenticationError),
     (Unauthorized, ConfigurationError),
     (NoHostAvailable, UnreachableError),
     (UnresolvableContactPoints, UnreachableError),
@@ -63,6 +70,7 @@ FAMILIES: Final[tuple[tuple[type[Exception], type[InorderError]], ...]] = (
 _HINTS: Final[dict[type[InorderError], str]] = {
     UnreachableError: "Check that the nodes of journal.store are running; the operation is retried.",
     TransientError: "The operation is retried.",
+    AuthenticationError: "Check the user and the password of journal.store.",
     ConfigurationError: "Check journal.store and the permissions of its user.",
     RejectedError: "If a table is missing, `inorder schema install --layout journal` creates it.",
 }
@@ -73,9 +81,17 @@ def cassandra_errors() -> Iterator[None]:
     try:
         yield
     except tuple(kind for kind, _ in FAMILIES) as error:
-        family = next(family for kind, family in FAMILIES if isinstance(error, kind))
-        text = str(error).strip().splitlines() or [type(error).__name__]
-        raise family(f"Cassandra: {text[0][:300]}.", hint=_HINTS.get(family, "")) from error
+        found = _refused_login(error) or error
+        family = next(family for kind, family in FAMILIES if isinstance(found, kind))
+        text = str(found).strip().splitlines() or [type(found).__name__]
+        what = "authentication failed: " if family is AuthenticationError else ""
+        raise family(f"Cassandra: {what}{text[0][:300]}.", hint=_HINTS.get(family, "")) from error
+
+
+def _refused_login(error: Exception) -> Exception | None:
+    """The refusal of a password, where each node that answers refuses it; the driver says that no node is available."""
+    said = error.errors.values() if isinstance(error, NoHostAvailable) and isinstance(error.errors, dict) else ()
+    return next((each for each in said if isinstance(each, AuthenticationFailed)), None)
 
 
 class CassandraSession:

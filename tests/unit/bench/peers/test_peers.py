@@ -24,6 +24,7 @@ class Place:
     """Addresses of servers that do not run."""
 
     database_address = ("127.0.0.1", 5432)
+    database_password = "geheim"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -131,4 +132,5 @@ def test_the_jdbc_sink_upserts_committed_records_by_the_id_in_their_value(
     )
     assert connector["consumer.override.isolation.level"] == "read_committed"
     assert (connector["tasks.max"], "use.reduction.buffer" in connector) == (("2", True) if tuned else ("1", False))
+    assert connector["connection.password"] == place.database_password
     assert connector["connection.url"].endswith("?reWriteBatchedInserts=true") is tuned
