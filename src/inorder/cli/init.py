@@ -34,8 +34,8 @@ _NEXT_TABLE = """
 class Answers:
     """What the file is made from; without `columns` the topic feeds no table."""
 
-    database: str
-    kafka: Mapping[str, str]
+    database: str = field(repr=False)
+    kafka: Mapping[str, str] = field(repr=False)
     group: str
     topic: str
     partitions: int
@@ -168,8 +168,8 @@ def _name_of(text: str) -> str:
 class Servers:
     """Where `inorder up` runs a database and Kafka, with their logins."""
 
-    database: str | None = None
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    database: str | None = field(default=None, repr=False)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def _read_servers(file: Path) -> Servers:
