@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Container, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -35,6 +36,9 @@ from inorder.model.errors import ConfigurationError, InorderError, UnreachableEr
 from inorder.model.partitioning import Extent, Place
 
 SECONDS = 5.0
+LEADER_SECONDS = 5.0
+"""How long a partition may be without a leader that knows of it."""
+ASK_AGAIN_SECONDS = 0.05
 
 # The broker refuses these whenever it is asked; every other error counts as an outage.
 _REFUSALS = frozenset(
@@ -178,12 +182,20 @@ class Cluster:
         self, topic: str, partitions: int, spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
         asked = {TopicPartition(topic, number): spec for number in range(partitions)}
-        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=SECONDS)
-        try:
-            return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
-        except _UnknownTopicError as error:
-            # It existed a moment ago: it is being deleted, or its broker has just restarted and does not know it yet.
-            raise _unreachable(self._servers, f"the end offsets of {topic!r} are not known: {error.message}") from error
+        deadline = time.monotonic() + LEADER_SECONDS
+        while True:
+            answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=SECONDS)
+            try:
+                return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
+            except _UnknownTopicError as error:
+                # It existed a moment ago: it is being deleted, or its broker has restarted and does not know it yet.
+                place = f"the end offsets of {topic!r} are not known: {error.message}"
+                raise _unreachable(self._servers, place) from error
+            except UnreachableError as error:
+                # A topic that was created a moment ago has its leader before that broker knows of it.
+                if not _lacks_leader(error.__cause__) or time.monotonic() > deadline:
+                    raise
+            time.sleep(ASK_AGAIN_SECONDS)
 
     def _settings(self, resource: ConfigResource) -> dict[str, str]:
         answers = self._client.describe_configs([resource], request_timeout=SECONDS)
@@ -228,6 +240,11 @@ def _misconfigured(detail: str) -> ConfigurationError:
         f"The Kafka client refuses [kafka]: {detail}.",
         hint="Look the property up in librdkafka's CONFIGURATION.md.",
     )
+
+
+def _lacks_leader(error: BaseException | None) -> bool:
+    lacking = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return isinstance(error, KafkaException) and error_of(error).code() in lacking
 
 
 def _classify(error: KafkaException, servers: str) -> InorderError:

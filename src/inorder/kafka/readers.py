@@ -20,6 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from inorder.kafka.admin import end_offset
+from inorder.kafka.admin import ASK_AGAIN_SECONDS
 from inorder.kafka.errors import CLIENT_LOG, error_of, meaning
 from inorder.model.errors import RejectedError, TransientError, UnreachableError
 from inorder.model.message import RecordHeaders
@@ -196,7 +197,6 @@ def _open_transaction(place: TopicPartition, offset: int) -> TransientError:
 
 
 ANSWER_SECONDS = 30.0
-ASK_AGAIN_SECONDS = 0.05
 
 
 def read_committed_offsets(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:

@@ -73,7 +73,7 @@ SCANS: list[tuple[str, dict[str, object]]] = [
     ("walk_shard", {"above": 0, "limit": 10_000, "most": 6000, "others_to": 40_000}),
     ("walk_shard", {"above": ROWS // 2, "limit": 10_000, "most": 6000, "others_to": ROWS}),
     ("sizes", {"probes": list(range(1, 200))}),
-    ("purge", {"ids": list(range(1, 5000))}),
+    ("purge", {"ids": list(range(1, 5000)), "table": "outbox", "incarnation": None}),
 ]
 MARKS: list[tuple[str, dict[str, object]]] = [
     ("mark", {"leader_id": uuid4(), "limit": 500, "above": 100, "most": 6000}),
