@@ -19,8 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from inorder.kafka.admin import end_offset
-from inorder.kafka.admin import ASK_AGAIN_SECONDS
+from inorder.kafka.admin import ASK_AGAIN_SECONDS, end_offset
 from inorder.kafka.errors import CLIENT_LOG, error_of, meaning
 from inorder.model.errors import RejectedError, TransientError, UnreachableError
 from inorder.model.message import RecordHeaders

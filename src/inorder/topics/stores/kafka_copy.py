@@ -51,10 +51,10 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from inorder.engines.slice_work import Apply, MovedBack, Pointer, Skip, Slice, SliceOutcome, check_order, plan
-from inorder.kafka.admin import Cluster
+from inorder.kafka.admin import ASK_AGAIN_SECONDS, Cluster
 from inorder.kafka.errors import describe, describe_key, error_of, meaning
 from inorder.kafka.fenced_producer import TASK_TIMEOUTS, FencedProducer
-from inorder.kafka.readers import ANSWER_SECONDS, ASK_AGAIN_SECONDS, committed_consumer, read_committed_offsets
+from inorder.kafka.readers import ANSWER_SECONDS, committed_consumer, read_committed_offsets
 from inorder.kafka.sender import CHOSEN_BY_CLIENT
 from inorder.kafka.topic_facts import TopicLimits
 from inorder.model.errors import (
