@@ -93,12 +93,13 @@ def up(
             addresses["web"] = beside.enter_context(serve(settings)).url
         written = stack.write_settings()
         addresses["settings"] = str(written)
+        # Before the addresses: who reads them may read the file.
+        if write_config is not None:
+            _write_config(write_config, written.read_text("utf-8"))
         if as_json:
             show_json(addresses)
         else:
             show_table(addresses.items())
-        if write_config is not None:
-            _write_config(write_config, written.read_text("utf-8"))
         if without := stack.open_servers():
             say(
                 f"Every user of this machine can use {', '.join(without)}: a version without passwords made the data. "

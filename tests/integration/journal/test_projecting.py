@@ -168,7 +168,8 @@ def test_instances_share_the_partitions_and_one_takes_over_for_another(
         runners[1].stop()
         for number in range(40):
             journals.journal(Key(f"account {number}", unique)).append([Event(2, 1)])
-        eventually(lambda: set(balances(postgres_view).values()) == {(2, 2)})
+        # Longer than a session of Kafka's group: the broker waits for its end if it does not hear that the member left.
+        eventually(lambda: set(balances(postgres_view).values()) == {(2, 2)}, 180)
         eventually(lambda: len(runners[0].lags()) == 4 and set(runners[0].lags().values()) == {0})
         labels = {"projection": "balances", "topic": unique, "partition": "0"}
         assert registry.get_sample_value("inorder_projection_lag", labels) == 0
