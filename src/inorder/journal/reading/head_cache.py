@@ -291,9 +291,9 @@ class HeadCacheLimits:
     """How often the store's offset is read."""
     expiry: float = 600.0
     """How long a topic is followed after its last look-up."""
-    max_journals: int = 10_000
+    max_journals: int = MAX_JOURNALS
     """Journals a partition."""
-    drop_upon_limit: float = 0.1
+    drop_upon_limit: float = DROP_UPON_LIMIT
     """Which part of them is dropped when there are more."""
 
 
