@@ -39,7 +39,7 @@ LIMITS = """## Known limits
 - Brokers are assumed to keep what they acknowledged: topics and the marker topic with a replication factor above 1
   and `min.insync.replicas` above 1, no unclean leader election, and `transaction.partition.verification.enable` on,
   its default. A broker that completes a commit without writing it to all partitions, as a single node of Kafka 4.3.1
-  does about once in fifty kills, stalls the relay and its readers; a person must act
+  does about once in a hundred kills, stalls the relay and its readers; a person must act
   ([Operations](operations.md#a-commit-that-a-broker-did-not-finish)).
 - Readers with `read_uncommitted` see records of aborted transactions, and are promised nothing.
 - Programs other than the relay that write to the marker topic, delete rows of the outbox, or write to the tables of a
