@@ -42,7 +42,7 @@ class Kafka(Server):
         return "" if self.password is None else self._login_settings(self.password, controller_port)
 
     def _login_settings(self, password: str, controller_port: int) -> str:
-        """The password on both listeners: whoever reaches the controller's can change topics as well."""
+        """The password on both listeners: a client of the controller's can change topics as well."""
         client = f'username="{_USER}" password="{password}"'
         module = f'org.apache.kafka.common.security.plain.PlainLoginModule required {client} user_{_USER}="{password}";'
         lines = {

@@ -10,7 +10,7 @@ under the same number, perhaps elsewhere. Each partition has at most one owner a
                has been there for a while: executors of a cluster that grows come one by one
     leaving    a task whose executor is decommissioned is asked to end; its partitions go elsewhere when it has
 
-Only partitions that move change hands: a task that neither gives nor gets is not told anything. One that gives stops
+Only partitions that move change hands: a task that neither gives nor gets is sent nothing. One that gives stops
 reading first, and the new owner begins when it has said so. That saves work and nothing else: two tasks on one
 partition do no harm (`resident.py`). So it waits no longer than `RELEASE_SECONDS` for a task that hangs in a slice.
 """
@@ -139,7 +139,7 @@ class _Owner:
     """Until then its partitions wait for it while it is away."""
 
 
-class Placement:
+class TaskPlacement:
     """The owners of partitions while tasks come and go; used under a lock."""
 
     def __init__(self, shares: Sequence[Sequence[Place]], clock: Callable[[], float] = time.monotonic) -> None:

@@ -32,7 +32,7 @@ from inorder.engines.driver_channel import PORTS, DriverAddress, DriverConnectio
 from inorder.engines.faults import PartitionFaults
 from inorder.engines.holds import Holds
 from inorder.engines.in_process import apply_all, begin_at
-from inorder.engines.placement import Assignment, CountWatch, Placement
+from inorder.engines.placement import Assignment, CountWatch, TaskPlacement
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, add_outcomes
 from inorder.engines.session import (
     STOP_BUDGET_SECONDS,
@@ -119,7 +119,7 @@ class ResidentTasks:
         self._reports: Counter[int] = Counter()
         self._group = f"inorder-{uuid.uuid4()}"
         self._has_places = any(plan.shares)
-        self._placement = Placement(plan.shares)
+        self._placement = TaskPlacement(plan.shares)
         self._leaving = DecommissionWatch(spark)
         self._wanted: set[int] = set()
         self._threads: dict[int, threading.Thread] = {}

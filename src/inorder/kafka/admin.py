@@ -189,8 +189,8 @@ class Cluster:
                 return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
             except _UnknownTopicError as error:
                 # It existed a moment ago: it is being deleted, or its broker has restarted and does not know it yet.
-                place = f"the end offsets of {topic!r} are not known: {error.message}"
-                raise _unreachable(self._servers, place) from error
+                reason = f"the end offsets of {topic!r} are not known: {error.message}"
+                raise _unreachable(self._servers, reason) from error
             except UnreachableError as error:
                 # A topic that was created a moment ago has its leader before that broker knows of it.
                 if not _lacks_leader(error.__cause__) or time.monotonic() > deadline:

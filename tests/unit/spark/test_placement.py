@@ -17,7 +17,7 @@ from inorder.engines.placement import (
     WAITING_TASKS,
     Assignment,
     CountWatch,
-    Placement,
+    TaskPlacement,
     count_tasks,
     give,
     share_out,
@@ -45,7 +45,7 @@ class Tasks:
 
     def __init__(self, shares: int, partitions: int) -> None:
         self.clock = Clock()
-        self.placement = Placement(share_out(places(*range(partitions)), shares), self.clock)
+        self.placement = TaskPlacement(share_out(places(*range(partitions)), shares), self.clock)
         self.read: dict[int, tuple[Place, ...]] = {}
         self.told: list[int] = []
 
@@ -168,7 +168,7 @@ def test_only_tasks_that_give_or_get_are_told() -> None:
 
 def test_a_partition_begins_elsewhere_only_when_its_reader_has_said_that_it_stopped() -> None:
     clock = Clock()
-    placement = Placement(share_out(places(0, 1), 1), clock)
+    placement = TaskPlacement(share_out(places(0, 1), 1), clock)
     first = placement.join(0)
     placement.follows(0, first.number)
     placement.join(1)
@@ -184,7 +184,7 @@ def test_a_partition_begins_elsewhere_only_when_its_reader_has_said_that_it_stop
 
 def test_a_reader_that_hangs_in_a_slice_keeps_a_partition_for_some_seconds_only() -> None:
     clock = Clock()
-    placement = Placement(share_out(places(0, 1), 1), clock)
+    placement = TaskPlacement(share_out(places(0, 1), 1), clock)
     placement.join(0)
     placement.join(1)
     clock.now = GROWN_SECONDS
